@@ -148,7 +148,7 @@ def test_only_sampled_messages_are_followed(
 def test_without_a_collector_nothing_is_traced_and_nothing_is_loaded(tmp_path: Path) -> None:
     with HttpBroker(data=tmp_path) as broker:
         assert start_tracing(TracingConfig(), broker.server.broker) is None
-        assert broker.server.broker.traces is None
+        assert broker.server.broker.delivery.traces is None
         headers = {**JSON, "traceparent": SAMPLED}
         body = json.dumps({"topic": "t", "text": "1"}).encode()
         assert broker.ask("POST", "/api/publish", body=body, headers=headers).status == 200

@@ -3,13 +3,11 @@
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from penstock._kernels.batch import Batch
-from penstock._kernels.gathered import Gathered
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import (
     Action,
@@ -25,25 +23,25 @@ from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.deduplication import Deduplication
 from penstock.core.encoders import Encoders
-from penstock.core.encoders.encoder import Rows
 from penstock.core.following import Following
 from penstock.core.groups import Groups, GroupSettings
 from penstock.core.history import HistoryWriter
 from penstock.core.hooks import EventKind, Hooks
 from penstock.core.last_values import LastValues
+from penstock.core.live_delivery import LiveDelivery
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.position_marks import PositionMarks
 from penstock.core.quotas import Quota
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
-from penstock.core.routing import Audience, Encoding, Router
+from penstock.core.routing import Encoding, Router
 from penstock.core.services import Services
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
 from penstock.core.stalls import Stalls
 from penstock.core.timers import Timers
-from penstock.core.traces import Traced, Traces
+from penstock.core.traces import Traces
 from penstock.core.turns import LoopTurn
 from penstock.errors import (
     BrokerFull,
@@ -59,7 +57,6 @@ from penstock.limits import (
     DEDUPE_SECONDS,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
-    MEMORY_BLOCK_BYTES,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
@@ -178,8 +175,6 @@ class Broker:
         self.services = Services(self.requests)
         self.encoders = Encoders(self.topics, self.router, self.counters)
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
-        self.traces: Traces | None = None
-        """Traces of sampled messages; None if there are none, see `trace`."""
         self.marks = PositionMarks(log, clock)
         self.deduplication = Deduplication(
             clock,
@@ -187,7 +182,6 @@ class Broker:
             seconds=self.settings.dedupe_seconds,
             keys_max=self.settings.dedupe_keys_max,
         )
-        self._encoded: Rows = None  # the rows of a batch that were encoded last
         self._shared: dict[type[Any], Any] = {}
         self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
@@ -198,6 +192,19 @@ class Broker:
         self.following: Following | None = None
         """Delivers messages that were read from the log: those of other nodes."""
         self._delivers_committed = self.settings.deliver_committed and reader is not None
+        self.delivery = LiveDelivery(
+            log=log,
+            router=self.router,
+            encoders=self.encoders,
+            counters=self.counters,
+            topic_counts=self.topic_counts,
+            timers=self.timers,
+            marks=self.marks,
+            out_buffer_bytes_max=self.settings.out_buffer_bytes_max,
+            hold_seconds_max=self.settings.hold_seconds_max,
+            disconnects_slow=self.settings.disconnect_slow_consumers,
+            waits_for_commit=self._delivers_committed,
+        )
         if reader is not None:
             own: Partition = (
                 StoredPartition(log.partition, reader, log.next_offset)
@@ -229,6 +236,7 @@ class Broker:
                 timers=self.timers,
                 slices=self.slices,
             )
+            self.delivery.catch_up = self.catch_up
             self.following = Following(
                 catch_up=self.catch_up,
                 topics=self.topics,
@@ -237,7 +245,7 @@ class Broker:
                 counters=self.counters,
                 timers=self.timers,
                 clock=clock,
-                write=self._write,
+                write=self.delivery.write,
                 marks=self.marks,
                 leaves_slow=not self.settings.disconnect_slow_consumers,
             )
@@ -276,7 +284,7 @@ class Broker:
         from_publishers: bool = True,
     ) -> None:
         """Trace sampled messages from now on, see core.traces."""
-        self.traces = Traces(
+        traces = self.delivery.traces = Traces(
             log=self.log,
             topics=self.topics,
             clock=self.clock,
@@ -287,7 +295,7 @@ class Broker:
             from_publishers=from_publishers,
         )
         if self.following is not None:
-            self.following.traces = self.traces
+            self.following.traces = traces
 
     def shared(self, kind: type[_T]) -> _T:
         """Return the broker's only instance of `kind`, created at the first call.
@@ -353,7 +361,7 @@ class Broker:
             self.groups.forget(session)
         self.router.leave(session)
         session.subscriptions.clear()
-        self._release_held(session)
+        self.delivery.release_held(session)
         self.services.leave(session)
         self.requests.leave(session)
         self.sessions.remove(session)
@@ -698,7 +706,7 @@ class Broker:
         self.acknowledge_times.appended(receipt, batch.timestamp_us, len(batch))
         self._count_received(session, receipt, len(batch))
         batch.lends = True
-        self._fan_out(session, batch, receipt)
+        self.delivery.fan_out(session, batch, receipt)
         return receipt
 
     def publish_keyed(
@@ -712,7 +720,7 @@ class Broker:
         receipt = self.append_record(session, record)
         self.deduplication.add(digest, receipt)
         batch.lends = True
-        self._fan_out(session, batch, receipt)
+        self.delivery.fan_out(session, batch, receipt)
         return receipt
 
     def append_record(self, session: Session, record: Record) -> Receipt:
@@ -737,7 +745,7 @@ class Broker:
             receipt = self.log.append_prepared(rows)
             self.acknowledge_times.appended(receipt, now_us, len(batch))
             self._note_commit(receipt)
-            self._fan_out(None, batch, receipt)
+            self.delivery.fan_out(None, batch, receipt)
         finally:
             batch.clear()
         return receipt
@@ -781,175 +789,16 @@ class Broker:
             session.link.pause()
         return True
 
-    def _fan_out(self, sender: Session | None, batch: Batch, receipt: Receipt) -> None:
-        """Deliver the rows of `batch` to all subscribers, unless they wait for its commit."""
-        self.topic_counts.add(batch, receipt.first_offset)
-        if self.traces is not None:
-            first = receipt.first_offset
-            traced = self.traces.sample(batch, partition=self.log.partition, first=first)
-            if traced is not None:
-                self._fan_out_traced(self.traces, traced, sender, batch, receipt)
-                return
-        if self._delivers_committed:
-            return
-        for audience in self.router.audiences(batch):
-            self._deliver(sender, batch, audience, receipt.first_offset)
-
-    def _fan_out_traced(
-        self,
-        traces: Traces,
-        traced: Traced,
-        sender: Session | None,
-        batch: Batch,
-        receipt: Receipt,
-    ) -> None:
-        """Deliver a batch of which a message is traced."""
-        arrived_us = batch.timestamp_us
-        name = "" if sender is None else sender.name
-        start_us = traces.appended(traced, receipt, arrived_us=arrived_us, sender=name)
-        if not self._delivers_committed:
-            topic, sessions = batch.topic_id(traced.row), 0
-            for audience in self.router.audiences(batch):
-                reached = self._deliver(sender, batch, audience, receipt.first_offset)
-                if self.router.wants(audience, topic):
-                    sessions += reached
-            traces.delivered(traced, start_us=start_us, sessions=sessions)
-        traces.received(traced, arrived_us=arrived_us)
-
-    def _deliver(self, sender: Session | None, batch: Batch, audience: Audience, first: int) -> int:
-        """Deliver an audience its rows of `batch`, whose first offset is `first`.
-
-        Return how many sessions got them at once.
-        """
-        catch_up = None if self.settings.disconnect_slow_consumers else self.catch_up
-        number = self.log.partition
-        frames, count, reached, places = None, 0, 0, b""
-        for receiver in audience.sessions:
-            if receiver is sender and not receiver.echo:
-                continue
-            feed = receiver.feeds.get(number) if receiver.feeds else None
-            if feed is not None:
-                if feed.joins_at is None or feed.joins_at > first:
-                    continue  # it is served from the log
-            elif catch_up is not None and receiver.link.congested:
-                catch_up.fall_behind(receiver, catch_up.own, first)
-                continue
-            if frames is None:
-                frames, count = self._encode(audience, batch)
-            if receiver.mark is not None and not places:
-                places = self.marks.places(
-                    batch, self._encoded, partition=number, first=first, final=False
-                )
-            if (
-                len(frames) > MEMORY_BLOCK_BYTES
-                and feed is None
-                and catch_up is not None
-                and not receiver.link.account.has_room(len(frames))
-            ):
-                catch_up.fall_behind(receiver, catch_up.own, first)
-                self.timers.after(0.0, partial(catch_up.wake, receiver))
-                continue
-            if feed is not None:
-                mark = receiver.mark(places) if receiver.mark is not None else b""
-                feed.enqueue(mark + _copied(frames), count, receiver.link.account)
-                continue
-            if self._write(receiver, frames, count, places):
-                reached += 1
-            if self.reader is None and receiver.link.congested and not receiver.slow and sender:
-                self._hold(sender, receiver)
-        if frames is not None and reached:
-            protocol = audience.encoding.protocol
-            self.counters.messages_sent[protocol] += reached * count
-            self.counters.bytes_sent[protocol] += reached * len(frames)
-        return reached
-
-    def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes | Gathered, int]:
-        """Return the frames for an audience and their number of messages."""
-        rows = None
-        if audience.wanted is not None:
-            rows = batch.select(self.router.route_of_topic, audience.wanted)
-        frames = self.encoders.encode(audience.encoding, batch, rows, audience.wanted)
-        self._encoded = self.encoders.encoded
-        return frames, len(batch) if rows is None else len(rows)
-
-    def send(self, session: Session, frames: bytes, count: int, *, payload: bytes = b"") -> None:
-        """Send `count` messages to one client, or drop them if its out-buffer is full.
-
-        `payload` is the end of the last message: clients that get the same object share it.
-        """
-        if self._write(session, frames, count, payload=payload):
-            protocol = session.encoding.protocol
-            self.counters.messages_sent[protocol] += count
-            self.counters.bytes_sent[protocol] += len(frames) + len(payload)
-
-    def _write(
-        self,
-        session: Session,
-        frames: bytes | Gathered,
-        count: int,
-        places: bytes = b"",
-        *,
-        payload: bytes = b"",
-    ) -> bool:
-        """Write `count` messages to one client; drop them and return False if it is too slow.
-
-        A client that asked for positions gets `places` before them.
-        """
-        link = session.link
-        if link.buffered > self.settings.out_buffer_bytes_max or link.account.overdrawn:
-            protocol = session.encoding.protocol
-            if self.settings.disconnect_slow_consumers:
-                if not session.dropped:  # count it once: closing may take a while
-                    self.counters.cut_off[protocol] += 1
-                link.abort()
-            session.dropped += count
-            self.counters.messages_dropped[protocol] += count
-            return False
-        if places and session.mark is not None:
-            link.write(session.mark(places))
-        if isinstance(frames, Gathered):
-            link.write_gathered(frames)
-        else:
-            link.write(frames)
-        session.messages_sent += count
-        session.bytes_sent += len(frames)
-        if payload:
-            link.write(payload)
-            session.bytes_sent += len(payload)
-        return True
-
     # --- Slow subscribers -------------------------------------------------------------------------
 
     def drained(self, session: Session) -> None:
         """Resume a session whose link is no longer congested, and the publishers held for it."""
         session.slow = False
-        self._release_held(session)
+        self.delivery.release_held(session)
         if self.catch_up is not None:
             self.catch_up.wake(session)
         if self.groups is not None and session.memberships:
             self.groups.drained(session)
-
-    def _hold(self, publisher: Session, receiver: Session) -> None:
-        """Pause `publisher` until `receiver` has caught up, at most `hold_seconds_max`."""
-        if receiver.hold_timer is None:
-            seconds = self.settings.hold_seconds_max
-            receiver.hold_timer = self.timers.after(seconds, lambda: self._hold_timed_out(receiver))
-        if publisher not in receiver.held_publishers:
-            receiver.held_publishers[publisher] = None
-            publisher.link.pause()
-
-    def _hold_timed_out(self, receiver: Session) -> None:
-        receiver.slow = receiver.link.congested
-        self._release_held(receiver)
-
-    def _release_held(self, receiver: Session) -> None:
-        if receiver.hold_timer is not None:
-            receiver.hold_timer.cancel()
-            receiver.hold_timer = None
-        publishers = list(receiver.held_publishers)
-        receiver.held_publishers.clear()
-        for publisher in publishers:
-            publisher.link.resume()
 
     # --- Acknowledgments --------------------------------------------------------------------------
 
@@ -995,8 +844,8 @@ class Broker:
         self._note_failure()
         self._settle_commits()
         self.acknowledge_times.settled(self.log, self.clock.now_us())
-        if self.traces is not None:
-            self.traces.settled()
+        if self.delivery.traces is not None:
+            self.delivery.traces.settled()
         for session in list(self._awaiting_answers):
             try:
                 waiting = session.answers.release(self.log)
@@ -1037,11 +886,6 @@ def _may_subscribe(principal: Principal, pattern: str) -> bool:
     if not pattern.startswith(SERVE_PREFIX):
         return True
     return is_allowed(principal, Action.SERVE, path_name(pattern.removeprefix(SERVE_PREFIX)))
-
-
-def _copied(frames: bytes | Gathered) -> bytes:
-    """Return frames that do not depend on the batch they came from."""
-    return frames.copied() if isinstance(frames, Gathered) else frames
 
 
 def _do_nothing() -> None:

@@ -57,11 +57,11 @@ def test_a_client_that_is_cut_off_counts_once() -> None:
     link = RecordingLink()
     encoding = Encoding(HERALD, "little")
     session = broker.open(encoding, link, name="lazy", principal=ANYONE)
-    broker.send(session, b"frame", 1)
+    broker.delivery.send(session, b"frame", 1)
     assert (session.messages_sent, session.bytes_sent) == (1, 5)
     link.buffered = settings.out_buffer_bytes_max + 1
     for _ in range(3):
-        broker.send(session, b"frame", 1)
+        broker.delivery.send(session, b"frame", 1)
     assert link.aborted
     counters = broker.counters
     assert counters.cut_off == {HERALD: 1}
@@ -84,7 +84,7 @@ def test_bytes_and_topics_are_counted_live_and_from_the_log() -> None:
     assert len(late.link.read()) == live.session.bytes_sent == late.session.bytes_sent == size
     counters = desk.broker.counters
     assert (counters.messages_sent[HERALD], counters.bytes_sent[HERALD]) == (4, 2 * size)
-    desk.broker.send(live.session, b"head", 1, payload=b"payload")
+    desk.broker.delivery.send(live.session, b"head", 1, payload=b"payload")
     assert live.session.bytes_sent == size + len(b"headpayload")
     identifier = desk.broker.topics.find("channel/1")
     assert identifier is not None

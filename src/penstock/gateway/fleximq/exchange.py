@@ -121,7 +121,7 @@ class Exchange:
         elif path == ASK_PATH:
             self._broker.give_positions(session, partial(frames.positions, number))
             done = frames.answer(StatusCode.OK, b"", client_id=number, identifier=identifier)
-            self._broker.send(session, done, 0)
+            self._broker.delivery.send(session, done, 0)
         elif path not in SERVICES:
             self._request_service(session, message, path)
         elif self._may_ask_broker(session, message, path) and self._append(session, message):
@@ -255,7 +255,7 @@ class Exchange:
                 client_id=requester.number,
                 identifier=identifier,
             )
-            self._broker.send(requester, frame, 0)
+            self._broker.delivery.send(requester, frame, 0)
 
     def _serve(self, session: Session, *, identifier: str, path: str) -> None:
         def answered(payload: bytes) -> None:
@@ -346,7 +346,7 @@ class Exchange:
                 unserved.append(entry.client_id)
             elif among is None or target in among:
                 head = frames.routed_head(message, entry)
-                self._broker.send(target, head + copied, 1, payload=shared)
+                self._broker.delivery.send(target, head + copied, 1, payload=shared)
         if unknown:
             self._refuse_unknown(message, unknown)
         if unserved:
@@ -389,7 +389,7 @@ class Exchange:
 
     def _deliver(self, targets: Iterable[Session], frame: bytes) -> None:
         for target in targets:
-            self._broker.send(target, frame, 1)
+            self._broker.delivery.send(target, frame, 1)
 
     def _append(self, session: Session, message: Message, nodes: tuple[int, ...] = ()) -> bool:
         """Append a message to the log; on failure, send an error and return False.

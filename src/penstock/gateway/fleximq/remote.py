@@ -201,7 +201,7 @@ class RemoteExchange:
                 routing=(entry,), topic=message.header.topic, status=message.header.status
             )
             message = Message(message.type, message.client_id, header, message.payload)
-        self._broker.send(client, fleximq.encode(message), 1)
+        self._broker.delivery.send(client, fleximq.encode(message), 1)
 
 
 def _refuse(broker: Broker, asked: _Asked, status: StatusCode, text: str) -> None:

@@ -72,7 +72,7 @@ class Replies:
     def write(self, frame: bytes) -> None:
         """Send a frame of the broker's own; it does not count as a message."""
         if self.session is not None:
-            self._broker.send(self.session, frame, 0)
+            self._broker.delivery.send(self.session, frame, 0)
         elif self._link.buffered > self._broker.settings.out_buffer_bytes_max:
             self._link.abort()
         else:

@@ -259,7 +259,7 @@ class ServiceTopics:
             number = requester.number
             broker.requests.answer(identifier, requester_number=number, target=server)
             return Outcome(StatusCode.SERVICE_UNAVAILABLE, str(error))
-        broker.send(server, fleximq.encode(message), 1)
+        broker.delivery.send(server, fleximq.encode(message), 1)
         return None
 
     def reply(self, topic: str, reply: ServiceReply, owner: str) -> None:

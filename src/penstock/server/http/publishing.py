@@ -50,7 +50,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     broker = context.broker
     value, is_text = _value(message)
     headers = _headers(message)
-    if broker.traces is not None:
+    if broker.delivery.traces is not None:
         _add_context(headers)
     topic = message.topic
     _utf8(topic, "topic")
