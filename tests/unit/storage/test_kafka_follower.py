@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from penstock.core.answers import is_safe
 from penstock.ports import Follower, LogReader, Stored
 from penstock.storage.kafka import follower, log, reading_thread, state
-from penstock.storage.kafka.client import Connection, Consumers
+from penstock.storage.kafka.client import Connection, Consumers, RecordsRemoved
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
@@ -405,6 +405,26 @@ def test_a_reader_that_failed_is_not_used_again() -> None:
     with consumers.take() as third:
         assert third is second, "one that works is used again"
     consumers.close()
+
+
+def test_the_state_topic_is_read_again_from_its_start_if_records_were_removed(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KafkaLog(options).close()  # creates the topics, and writes who owns the partition
+    read = StateTopic(Connection(options))
+    reader = read._cursor.reader
+    records = reader.records
+
+    def removed(_topic: str, _partition: int, _offset: int) -> Iterator[Message]:
+        monkeypatch.setattr(reader, "records", records)
+        raise RecordsRemoved
+
+    monkeypatch.setattr(reader, "records", removed)
+    read.refresh()
+    assert read.get("node/0") is None
+    read.refresh()
+    assert read.get("node/0") is not None
+    read.close()
 
 
 def test_a_reader_of_the_state_topic_that_hangs_is_replaced(

@@ -49,7 +49,11 @@ class Closing:
                 self._ended(number)
 
         # A thread of an executor would be waited for when the process ends.
-        threading.Thread(target=run, name="penstock-close", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="penstock-close", daemon=True).start()
+        except RuntimeError:  # the machine has no thread left
+            self._ended(number)
+            raise
 
     def drop(self, name: str, clients: list[Any]) -> None:
         """Free clients in a thread of its own; the list must have the only references to them.

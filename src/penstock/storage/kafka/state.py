@@ -138,7 +138,8 @@ class StateTopic:
                 cursor.place = 0
                 with self._lock:
                     self._places.clear()
-            cursor.place = max(cursor.place, end)
+            else:
+                cursor.place = max(cursor.place, end)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[_Cursor]:
