@@ -153,6 +153,8 @@ KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
 KAFKA_READ_SECONDS_MAX: Final = 10.0
 """How long a read waits for Kafka."""
+KAFKA_STATE_SECONDS_MAX: Final = 20.0
+"""How long a thread waits for one that reads the state topic; then its reader is replaced."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
 """How long a broker that stops waits for Kafka: what waits longer has failed."""
 KAFKA_READERS_KEPT_MAX: Final = 4
@@ -171,6 +173,21 @@ KAFKA_PARTITIONS_SECONDS: Final = 1.0
 """How often a node looks for partitions of new nodes."""
 KAFKA_STILL_SECONDS: Final = 5.0
 """A consumer that gets nothing for so long, though there is something to read, is replaced."""
+KAFKA_WATCH_SECONDS: Final = 1.0
+"""How often the event loop looks whether the partitions of other nodes are read."""
+KAFKA_HANG_SECONDS_MAX: Final = 30.0
+"""A thread that reads other partitions and stays in one call of librdkafka for so long is replaced.
+
+Calls have limits of KAFKA_READ_SECONDS_MAX; one that takes longer ignores its limit.
+"""
+KAFKA_HANGING_MAX: Final = 8
+"""Threads that were replaced and have not ended: with so many, no other is replaced."""
+KAFKA_CLOSING_MAX: Final = 16
+"""Clients of Kafka that do not close: with so many, the node is not ready."""
+KAFKA_UNFOLLOWED_SECONDS_MAX: Final = 30.0
+"""A node that has not read the partitions of other nodes for so long is not ready."""
+KAFKA_TAKE_ATTEMPTS_MAX: Final = 3
+"""Attempts to take a record of another node that fails by a bug; then it is passed over."""
 KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
 """How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256

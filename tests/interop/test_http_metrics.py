@@ -1,5 +1,6 @@
 """`/metrics` of a live broker, read by Prometheus' own parser."""
 
+import dataclasses
 import re
 import shutil
 import ssl
@@ -11,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.limits import METRICS_GROUPS_MAX, METRICS_REASONS_MAX
-from penstock.ports import Subscription
+from penstock.ports import FollowStatus, Subscription
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.group_offsets import GroupOffsets
 from tests.support import herald_bytes, lamamq_bytes
@@ -106,6 +107,28 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     assert found["penstock_log_failing", ""] == 1
     assert found["penstock_ready", ""] == 0
     context.storage._appends.unavailable = None
+
+
+def test_messages_of_other_nodes_that_are_not_read_are_a_reason_not_to_be_ready(
+    broker: HttpBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = broker.server.http.storage
+    assert "penstock_follow_failing" not in families(broker), "no other process can write"
+    status, reason = storage.status(), "Kafka: no answer for 10 seconds"
+    following = FollowStatus(reason, 3)
+    monkeypatch.setattr(storage, "follow_problem", reason)
+    monkeypatch.setattr(storage, "status", lambda: dataclasses.replace(status, following=following))
+    found = samples(broker)
+    assert found["penstock_follow_failing", ""] == 1
+    assert found["penstock_follow_replaced_total", ""] == 3
+    assert found["penstock_log_failing", ""] == 0
+    assert found["penstock_ready", ""] == 0
+    answer = broker.get("/readyz")
+    assert answer.status == 503
+    assert f"messages of other nodes are not read: {reason}" in answer.body.decode()
+    page = (ROOT / "docs" / "http.md").read_text()
+    assert "`penstock_follow_failing`" in page
+    assert "`penstock_follow_replaced_total`" in page
 
 
 def test_every_message_has_a_time_from_arrival_to_acknowledgment(broker: HttpBroker) -> None:

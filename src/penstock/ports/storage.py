@@ -143,6 +143,16 @@ class TierStatus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FollowStatus:
+    """How a storage reads what other processes write."""
+
+    problem: str | None = None
+    """Why it has not been read for a while; None if it is."""
+    replaced: int = 0
+    """Readers that failed or hung, and were replaced."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RetentionRuleStatus:
     """State of a rule of retention for some topics; None is no bound."""
 
@@ -189,6 +199,8 @@ class StorageStatus:
     retention_rules: tuple[RetentionRuleStatus, ...] = ()
     sync_times: SyncTimes = SyncTimes()
     tier: TierStatus | None = None
+    following: FollowStatus | None = None
+    """None if no other process can write."""
 
     @property
     def size(self) -> int:
@@ -321,6 +333,10 @@ class Storage(LogWriter, LogReader, Port):
     @property
     def problem(self) -> str | None:
         """Why appends are refused at the moment; None if they are not."""
+
+    @property
+    def follow_problem(self) -> str | None:
+        """Why messages of other processes have not been read for a while; None if they are."""
 
     @property
     def waiting_bytes(self) -> int:

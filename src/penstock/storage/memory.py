@@ -101,6 +101,7 @@ class MemoryLog:
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     problem: str | None = None
+    follow_problem: str | None = None
     written_commit = _COMMIT
     durable_commit = _COMMIT
     failed_commit = 0

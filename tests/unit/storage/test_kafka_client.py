@@ -14,6 +14,8 @@ MOVING = [
     KafkaError.OFFSET_NOT_AVAILABLE,
     # librdkafka has dropped the connection to a broker with a request on it.
     KafkaError._DESTROY_BROKER,
+    # All brokers restart.
+    KafkaError._ALL_BROKERS_DOWN,
 ]
 
 

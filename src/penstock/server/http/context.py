@@ -81,5 +81,8 @@ class HttpContext:
         problem = self.storage.problem
         if problem is not None:
             return f"messages cannot be kept: {problem}"
+        problem = self.storage.follow_problem
+        if problem is not None:
+            return f"messages of other nodes are not read: {problem}"
         found = (check() for check in self.readiness_checks)
         return next((each for each in found if each is not None), None)

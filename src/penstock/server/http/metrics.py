@@ -28,7 +28,7 @@ from penstock.core.histogram import Histogram
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
-from penstock.ports import RetentionRuleStatus, StorageStatus, TierStatus
+from penstock.ports import FollowStatus, RetentionRuleStatus, StorageStatus, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.http.client_counts import ClientCounts, ListGate, count_clients
 from penstock.server.http.context import HttpContext
@@ -260,6 +260,8 @@ class _BrokerCollector(Collector):
             yield _gauge("disk_free_bytes", "Free space in it, for the broker's user.", free)
         if status.tier is not None:
             yield from _tier(status.tier)
+        if status.following is not None:
+            yield from _following(status.following)
         times = status.sync_times
         yield _histogram(
             "log_sync_seconds",
@@ -362,6 +364,13 @@ def _tier(status: TierStatus) -> Iterable[Metric]:
         yield _gauge(name, text, number)
     yield _counter("tier_uploads", "Segments uploaded.", status.uploads)
     yield _counter("tier_failures", "Attempts that the object store failed.", status.failures)
+
+
+def _following(status: FollowStatus) -> Iterable[Metric]:
+    text = "1 while messages of other nodes are not read."
+    yield _gauge("follow_failing", text, int(status.problem is not None))
+    text = "Readers of the messages of other nodes that failed or hung, and were replaced."
+    yield _counter("follow_replaced", text, status.replaced)
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:

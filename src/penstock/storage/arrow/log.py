@@ -70,6 +70,7 @@ class ArrowLog:
     keeps_history = True
     finds_last = True
     sessions: SessionStore | None = None
+    follow_problem: str | None = None
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from penstock.limits import KAFKA_READ_SECONDS_MAX, KAFKA_READERS_KEPT_MAX, MIB
+from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
 __all__ = [
@@ -57,6 +58,8 @@ class Connection:
 
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
+        self.closing = Closing(options.location)
+        """Closes the clients, so that none is waited for."""
         self._reason = ""
         self._reason_at = 0.0
 
@@ -104,13 +107,13 @@ class Connection:
 
     @contextlib.contextmanager
     def tail(self) -> Iterator["PartitionTail"]:
-        """Lend a consumer that follows partitions; close it at the end."""
+        """Lend a consumer that follows partitions; it is closed at the end, without a wait."""
         # Kafka answers when there is something: a longer wait costs no time, and fewer requests.
         tail = PartitionTail(self.consumer(fetch_wait_ms=500))
         try:
             yield tail
         finally:
-            tail.close()
+            self.closing.close("follower", tail.close)
 
     def consumer(self, *, fetch_wait_ms: int = 5) -> Consumer:
         """Return a consumer of committed records, which never commits offsets."""
@@ -218,8 +221,8 @@ class RecordReader:
         return None if found.offset < 0 else found.offset
 
     def close(self) -> None:
-        """Disconnect."""
-        self._consumer.close()
+        """Disconnect, without waiting for it."""
+        self._connection.closing.close("reader", self._consumer.close)
 
 
 class PartitionTail:
@@ -248,7 +251,7 @@ class PartitionTail:
         return error.fatal() or error.code() in _REFUSED
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; this may block for any time."""
         self._consumer.close()
 
 
@@ -261,6 +264,7 @@ _MOVING: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
         KafkaError._DESTROY_BROKER,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._TRANSPORT,  # noqa: SLF001
@@ -289,16 +293,23 @@ class Consumers:
 
     @contextlib.contextmanager
     def take(self) -> Iterator[RecordReader]:
-        """Lend a reader to the caller."""
+        """Lend a reader to the caller. One that failed is not lent again: it may fail always."""
         with self._lock:
             reader = self._idle.pop() if self._idle else None
         if reader is None:
-            reader = RecordReader(self._connection)
+            try:
+                reader = RecordReader(self._connection)
+            except KafkaException as error:
+                raise failure(error) from error
+        works = True
         try:
             yield reader
+        except OSError:
+            works = False
+            raise
         finally:
             with self._lock:
-                kept = not self._closed and len(self._idle) < KAFKA_READERS_KEPT_MAX
+                kept = works and not self._closed and len(self._idle) < KAFKA_READERS_KEPT_MAX
                 if kept:
                     self._idle.append(reader)
             if not kept:
@@ -310,7 +321,7 @@ class Consumers:
             return reader.partitions(topic)
 
     def close(self) -> None:
-        """Disconnect all readers."""
+        """Disconnect all readers, without waiting for it."""
         with self._lock:
             idle, self._idle, self._closed = self._idle, [], True
         for reader in idle:

@@ -147,7 +147,7 @@ class KafkaCommitter:
             try:
                 self._write(commit)
             except OSError as failed:
-                error = self._broken = failed
+                error = self._broken = _without_frames(failed)
             except Exception as failed:  # clients must not wait forever
                 log.exception("log writer failed")
                 error = self._broken = failure(repr(failed))
@@ -282,10 +282,11 @@ class KafkaCommitter:
 
     def _discard(self) -> None:
         """Drop the producer; what it has not sent is never sent."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
+        producers, self._producer = [self._producer], None  # the list has the only reference
+        if producers[0] is not None:
             with contextlib.suppress(KafkaException):
-                producer.purge()
+                producers[0].purge()
+            self._connection.closing.drop("writer", producers)
 
     def revive(self, _next_offset: int = 0) -> bool:
         """See storage.commits: make a new producer."""
@@ -294,14 +295,18 @@ class KafkaCommitter:
         try:
             if not self.check_owner():
                 return False
-            producer = self._connection.transactional(self._record_bytes_max)
-            self._initialize(producer, self._options.commit_seconds_max)
+            self._producer = self._connection.transactional(self._record_bytes_max)
+            self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
             self._tell_written()
         except OSError as error:
-            self._broken = error
+            self._broken = _without_frames(error)
+            self._discard()
             return False
-        self._producer = producer
+        except KafkaException as error:
+            self._broken = _without_frames(failure(error))
+            self._discard()
+            return False
         self._broken = None
         return True
 
@@ -339,6 +344,11 @@ class KafkaCommitter:
     def problem(self) -> OSError | None:
         """Why nothing can be written at the moment."""
         return self._broken
+
+
+def _without_frames(error: OSError) -> OSError:
+    """Return an error that can be kept: its traceback would keep the producer that failed."""
+    return OSError(error.errno, error.strerror)
 
 
 class _Fenced(OSError):

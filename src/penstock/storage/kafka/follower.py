@@ -3,13 +3,16 @@
 A thread reads with one consumer, which has all partitions of other nodes and the state topic. It
 waits while KAFKA_FOLLOW_BYTES_MAX wait for the event loop, so a node that is busy reads later, and
 what it has not read stays in Kafka. The event loop takes records for a few milliseconds at a time.
+
+A consumer that fails is replaced, and so is a thread that hangs in a call of librdkafka: another
+one goes on at the same places. The earlier one passes nothing any more.
 """
 
 import errno
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,13 +25,15 @@ from penstock.limits import (
     KAFKA_FOLLOW_RETRY_SECONDS,
     KAFKA_PARTITIONS_SECONDS,
     KAFKA_STILL_SECONDS,
+    KAFKA_TAKE_ATTEMPTS_MAX,
     KAFKA_TOPIC_SECONDS_MAX,
     TURN_SECONDS_MAX,
 )
-from penstock.ports import Follower, KeptSession, KnownTopic, LogReader
+from penstock.ports import Follower, FollowStatus, KeptSession, KnownTopic, LogReader
 from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.client import Connection, PartitionTail, failure
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
 from penstock.storage.kafka.records import (
     BadRecord,
     GroupRecord,
@@ -45,6 +50,8 @@ log = structlog.get_logger("penstock.log")
 _Post = Callable[[Callable[[], None]], None]
 _STATE: Final = -1
 """Stands for the state topic among the numbers of partitions."""
+_WAIT_SECONDS: Final = 0.5
+"""Longest wait for the event loop between two signs of life."""
 
 
 class Found(NamedTuple):
@@ -58,8 +65,8 @@ class Found(NamedTuple):
 class PartitionFollower:
     """Reads partitions in a thread of its own, and passes what it reads to a `ports.Follower`.
 
-    `discover` returns the partitions of other nodes that were not known before; it may block, and
-    raise OSError. `post` runs work in the event loop's thread.
+    `discover` yields the partitions of other nodes that are not among those it is given; it may
+    block, and raise OSError. `post` runs work in the event loop's thread.
     """
 
     def __init__(
@@ -68,7 +75,7 @@ class PartitionFollower:
         state: StateTopic,
         heads: Heads,
         *,
-        discover: Callable[[], Iterable[Found]],
+        discover: Callable[[Collection[int]], Iterable[Found]],
         post: _Post,
     ) -> None:
         self._connection = connection
@@ -83,7 +90,8 @@ class PartitionFollower:
         self._behind: dict[int, int] = {}  # places with more behind them, when that was checked
         self._topics: set[str] = set()
         self._target: Follower | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
+        self._thread = ReadingThread(self._run, self._options.location)
+        self._failed: tuple[tuple[int, int], int] | None = None  # a record, and its attempts
         self._room = threading.Condition()
         self._queue: deque[tuple[Callable[[], None], int]] = deque()
         self._waiting_bytes = 0
@@ -107,7 +115,17 @@ class PartitionFollower:
             number, end = each.partition.number, each.partition.bounds.end
             self._delivered[number] = end
             target.partition_found(number, each.reader, end)
+        self._thread.add(self._places)
         self._thread.start()
+
+    def watch(self) -> None:
+        """Replace the thread if it hangs; called every KAFKA_WATCH_SECONDS."""
+        self._thread.watch()
+
+    @property
+    def status(self) -> FollowStatus:
+        """Whether messages of other nodes are read, and how often a reader was replaced."""
+        return FollowStatus(self._thread.problem, self._thread.replaced)
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return the next offset to deliver of each partition, and the next place to read.
@@ -120,12 +138,11 @@ class PartitionFollower:
         }
 
     def stop(self) -> None:
-        """End the thread; nothing is passed any more."""
+        """End the thread, and wait for it for a while; nothing is passed any more."""
         with self._room:
             self._stopping = True
             self._room.notify_all()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.stop()
 
     def _drain(self) -> None:
         """Pass what waits to the target, for a few milliseconds; the rest in the next turn."""
@@ -149,31 +166,45 @@ class PartitionFollower:
     # --- In the thread ----------------------------------------------------------------------------
 
     def _pass(self, work: Callable[[], None], size: int = 0) -> None:
-        """Queue work for the event loop; wait while too much waits."""
+        """Queue work for the event loop; wait while too much waits. Raise Replaced."""
+        while not self._has_room(size):
+            self._thread.wait()
+        self._thread.step()
         with self._room:
-            self._room.wait_for(
-                lambda: self._stopping or not size or self._waiting_bytes < KAFKA_FOLLOW_BYTES_MAX
-            )
             self._queue.append((work, size))
             self._waiting_bytes += size
             starts, self._draining = not self._draining, True
         if starts:
             self._post(self._drain)
 
+    def _has_room(self, size: int) -> bool:
+        """Wait a moment for room in the queue; return whether there is some."""
+        with self._room:
+            return self._room.wait_for(
+                lambda: self._stopping or not size or self._waiting_bytes < KAFKA_FOLLOW_BYTES_MAX,
+                _WAIT_SECONDS,
+            )
+
     def _run(self) -> None:
         while not self._stopping:
             try:
                 self._follow()
             except (OSError, LogError) as error:
+                self._thread.fail(getattr(error, "strerror", None) or str(error))
                 log.warning("kafka not followed", log=self._options.location, error=str(error))
-            except Exception:  # other nodes' messages must come again
+            except Replaced:
+                raise
+            except Exception as error:  # other nodes' messages must come again
+                self._thread.fail(repr(error))
                 log.exception("kafka not followed")
             with self._room:
                 self._room.wait_for(lambda: self._stopping, KAFKA_FOLLOW_RETRY_SECONDS)
 
     def _follow(self) -> None:
         """Read until the log is closed; raise OSError where Kafka refuses."""
+        self._behind = {}
         with self._connection.tail() as tail:
+            self._thread.step()
             self._assign(tail)
             looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
             checks_at = time.monotonic() + KAFKA_STILL_SECONDS
@@ -182,9 +213,10 @@ class PartitionFollower:
                     messages = tail.next()
                 except KafkaException as error:
                     raise failure(error) from error
+                self._thread.step()
                 # State first: a transaction's topics belong before its messages.
                 for message in sorted(messages, key=self._is_message):
-                    self._take(tail, message)
+                    self._take_or_pass_over(tail, message)
                 if time.monotonic() > looks_at:
                     self._look(tail)
                     looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
@@ -205,15 +237,18 @@ class PartitionFollower:
     def _add(self, found: Found) -> None:
         self._partitions[found.partition.number] = found.partition
         self._places[found.partition.number] = found.place
+        self._thread.add([found.partition.number])
 
     def _look(self, tail: PartitionTail) -> None:
         """Follow new partitions from their first message: they were empty a moment ago."""
-        new = list(self._discover())
-        for each in new:
+        known = len(self._partitions)
+        for each in self._discover(self._partitions.keys()):
+            self._thread.step()
             self._add(each)
             log.info("partition found", log=self._options.location, partition=each.partition.number)
             self._pass_partition(each)
-        if new:
+        self._thread.step()
+        if len(self._partitions) > known:
             self._assign(tail)
 
     def _pass_partition(self, found: Found) -> None:
@@ -227,8 +262,28 @@ class PartitionFollower:
             raise AssertionError("the log is not followed")
         return self._target
 
+    def _take_or_pass_over(self, tail: PartitionTail, message: Message) -> None:
+        """Take a record; pass over one that fails again and again: others are behind it."""
+        try:
+            self._take(tail, message)
+        except (OSError, LogError, Replaced):
+            raise
+        except Exception:
+            number, place = message.partition(), message.offset()
+            if message.error() is not None or number is None or place is None:
+                raise
+            key = number if self._is_message(message) else _STATE
+            before = self._failed
+            attempts = before[1] + 1 if before is not None and before[0] == (key, place) else 1
+            self._failed = (key, place), attempts
+            if attempts < KAFKA_TAKE_ATTEMPTS_MAX:
+                raise
+            log.exception("followed messages failed", partition=key, kafka_offset=place)
+            self._places[key] = place + 1
+
     def _take(self, tail: PartitionTail, message: Message) -> None:
         """Take a record, or an error."""
+        self._thread.step()
         error, number, place = message.error(), message.partition(), message.offset()
         is_state = not self._is_message(message)
         if error is not None:
@@ -250,6 +305,7 @@ class PartitionFollower:
             self._take_state(message)
         elif number in self._partitions:
             self._take_group(self._partitions[number], message)
+        self._thread.step(key)
         self._places[key] = place + 1
 
     def _reached_end(self, number: int | None, place: int | None) -> None:
@@ -262,23 +318,32 @@ class PartitionFollower:
 
         A consumer may stop to fetch a partition whose leader moved; a new one goes on.
         """
-        behind = {
-            number: place
-            for number, place in self._places.items()
-            if number != _STATE and self._partitions[number].end_place() > place
-        }
+        behind = {}
+        for number, place in list(self._places.items()):
+            if self._end_place(number) > place:
+                behind[number] = place
+                self._thread.step()
+            else:
+                self._thread.step(number)
         still = [number for number, place in behind.items() if self._behind.get(number) == place]
         self._behind = {} if still else behind
         if still:
             raise OSError(errno.EIO, f"Kafka: no records of partitions {still}, though it has some")
 
+    def _end_place(self, number: int) -> int:
+        """Ask Kafka for the place behind the last record of a partition; raise OSError."""
+        partition = self._partitions.get(number)
+        return self._state.end_place() if partition is None else partition.end_place()
+
     def _overtaken(self, number: int) -> None:
         """Go on with the first record that Kafka still has: retention was faster."""
         log.warning("partition overtaken", log=self._options.location, partition=number)
         if number == _STATE:
-            self._places[_STATE] = self._state.first_place()
+            place = self._state.first_place()
         else:
-            self._places[number] = self._partitions[number].load_horizon()
+            place = self._partitions[number].load_horizon()
+        self._thread.step()
+        self._places[number] = place
 
     # --- Messages ---------------------------------------------------------------------------------
 
@@ -288,6 +353,7 @@ class PartitionFollower:
         except BadRecord as error:
             partition.tell(message.offset(), error)
             return
+        self._thread.step()
         if record.end_offset > partition.bounds.end:
             partition.add(record)
         self._learn(record)
@@ -317,6 +383,7 @@ class PartitionFollower:
         ends = time.monotonic() + KAFKA_TOPIC_SECONDS_MAX
         while missing and not self._stopping:
             self._state.refresh()
+            self._thread.step()
             for name in missing:
                 topic = decode_topic(self._state.get(TOPIC + name))
                 if topic is not None and not topic.deleted:

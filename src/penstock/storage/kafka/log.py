@@ -4,8 +4,9 @@ The event loop's thread owns a KafkaLog. Messages are collected as for a log on 
 transaction of Kafka, and a row group is a record. See docs/kafka.md.
 """
 
+import dataclasses
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from penstock.limits import (
     BLOCK_ROWS_MAX,
     KAFKA_NAMES_BYTES,
     KAFKA_ROW_BYTES,
+    KAFKA_WATCH_SECONDS,
     LOG_READERS,
     LOG_RETENTION_SECONDS,
     MESSAGE_HEADERS_BYTES_MAX,
@@ -157,17 +159,18 @@ class KafkaLog:
             partition, self._threads, self._appends.post, location=self._options.location
         )
 
-    def _discover(self, *, at_end: bool = False) -> list[Found]:
-        """Return the partitions of other nodes that are new, from their first or last message."""
-        found = []
+    def _discover(self, known: Collection[int] = (), *, at_end: bool = False) -> Iterator[Found]:
+        """Yield the partitions of other nodes that are new, from their first or last message.
+
+        Each is passed on before Kafka is asked for the next one, which may fail.
+        """
         for number in self._consumers.partitions(self._options.topic):
-            if number not in self._partitions:
-                partition = self._new_partition(number)
+            if number not in known and number != self.partition:
+                partition = self._partitions.get(number) or self._new_partition(number)
                 place = partition.load_bounds()
                 place = place if at_end else partition.first_place
-                found.append(Found(partition, self._new_reader(partition), place))
                 self._partitions[number] = partition
-        return found
+                yield Found(partition, self._new_reader(partition), place)
 
     def _find_head(self, name: str) -> bytes | None:
         if self._state.get(HEAD + name) is None:
@@ -202,8 +205,19 @@ class KafkaLog:
         """See ports.Storage: blocks until the ends of all partitions are known."""
         self._target = target
         topics = (name for name, each in self._topics.items() if not each.deleted)
-        found = self._discover(at_end=True)
+        found = list(self._discover(at_end=True))
         self._follower.start(target, found, topics, state_place=self._state_place)
+        self._watch_later()
+
+    def _watch_later(self) -> None:
+        """Look every KAFKA_WATCH_SECONDS whether the partitions of other nodes are read."""
+
+        def watch() -> None:
+            self._watch_later()
+            self._follower.watch()
+            self._connection.closing.report()
+
+        self._appends.call_later(KAFKA_WATCH_SECONDS, watch)
 
     async def flush(self) -> None:
         """See ports.Storage."""
@@ -220,6 +234,7 @@ class KafkaLog:
     def _disconnect(self) -> None:
         self._consumers.close()
         self._state.close()
+        self._connection.closing.wait()
 
     def _look_later(self) -> None:
         """Look at Kafka again after LOG_RETENTION_SECONDS."""
@@ -271,6 +286,11 @@ class KafkaLog:
         place = f"partition {self.partition} of topic {self._options.topic}"
         return f"{place}: {error.strerror or error}"
 
+    @property
+    def follow_problem(self) -> str | None:
+        """See ports.Storage."""
+        return self._follower.status.problem or self._connection.closing.problem
+
     def status(self) -> StorageStatus:
         """See ports.Storage: Kafka's files are not visible."""
         bounds = self._own.bounds
@@ -291,6 +311,7 @@ class KafkaLog:
             age_seconds_max=self._options.log.retention.age_seconds_max,
             bytes_max=self._options.log.retention.bytes_max,
             sync_times=self._committer.syncs.times(),
+            following=dataclasses.replace(self._follower.status, problem=self.follow_problem),
         )
 
     def nodes(self) -> Sequence[NodeStatus]:

@@ -59,6 +59,7 @@ class KafkaLogReader(Closeable):
         """Disconnect."""
         self._consumers.close()
         self._state.close()
+        self._connection.closing.wait()
 
     def refresh(self) -> Mapping[int, Bounds]:
         """Ask Kafka for the partitions and their bounds; raise CannotReadKafka or OSError.

@@ -28,7 +28,8 @@ class RangeReader:
         self._options = options
         self._log_id = log_id
         self._given = heads
-        self._reader = RecordReader(Connection(options))
+        self._connection = Connection(options)
+        self._reader = RecordReader(self._connection)
         self._heads = Heads(0, 0, self._find_head)
         self._logs: dict[bytes, int] = {}
         self._lookup: KafkaLogReader | None = None
@@ -38,6 +39,7 @@ class RangeReader:
         self._reader.close()
         if self._lookup is not None:
             self._lookup.close()
+        self._connection.closing.wait()
 
     def records(self, span: PartitionRange, place: int) -> Iterator[GroupRecord]:
         """Yield the records with messages of a range, in order; the first is at `place` or later.

@@ -16,7 +16,7 @@ messages; all others are written by themselves.
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
     KAFKA_CLOSE_SECONDS_MAX,
     KAFKA_READ_SECONDS_MAX,
+    KAFKA_STATE_SECONDS_MAX,
 )
 from penstock.ports import GroupProgress, GroupState, Subscription
 from penstock.ports.nodes import Followed
@@ -100,6 +101,15 @@ class NodeReport(msgspec.Struct, frozen=True):
     followed: dict[int, Followed]
 
 
+class _Cursor:
+    """A reader of the state topic, and the place up to which it has read."""
+
+    def __init__(self, connection: Connection, place: int) -> None:
+        self.reading = threading.Lock()  # held while Kafka is asked
+        self.reader = RecordReader(connection)
+        self.place = place
+
+
 class StateTopic:
     """The state of a log, as far as it was read. Any thread may use it."""
 
@@ -107,40 +117,79 @@ class StateTopic:
         self._connection = connection
         self._topic = connection.options.state_topic
         self._lock = threading.Lock()
-        self._reading = threading.Lock()  # held while Kafka is asked
-        self._reader = RecordReader(connection)
+        self._cursor = _Cursor(connection, 0)
         self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}  # of the values that were read
-        self._next = 0
 
     def refresh(self) -> None:
         """Read on to the end of the topic; raise OSError."""
-        with self._reading:
-            first, end = self._reader.bounds(self._topic, 0)
-            if end <= self._next:
+        with self._reading() as cursor:
+            first, end = cursor.reader.bounds(self._topic, 0)
+            if end <= cursor.place:
                 return
             try:
-                for record in self._reader.records(self._topic, 0, max(first, self._next)):
+                for record in cursor.reader.records(self._topic, 0, max(first, cursor.place)):
                     key, value, offset = record.key(), record.value(), record.offset()
                     if isinstance(key, bytes) and offset is not None:
                         self.apply({key.decode(errors="replace"): value}, place=offset)
-                        self._next = offset + 1
+                        cursor.place = offset + 1
             except RecordsRemoved:  # compaction or a truncation meanwhile: the next call reads on
-                self._next = 0
+                cursor.place = 0
                 with self._lock:
                     self._places.clear()
-            self._next = max(self._next, end)
+            else:
+                cursor.place = max(cursor.place, end)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[_Cursor]:
+        """Lend the cursor to one thread at a time; raise OSError.
+
+        A reader that failed is replaced, and one that another thread does not give back: the
+        state is needed to write, and to deliver.
+        """
+        ends = time.monotonic() + KAFKA_STATE_SECONDS_MAX
+        while True:
+            cursor = self._cursor
+            if not cursor.reading.acquire(timeout=max(ends - time.monotonic(), 0)):
+                self._replace(cursor)
+                raise self._connection.timed_out(KAFKA_STATE_SECONDS_MAX)
+            if cursor is self._cursor:
+                break
+            cursor.reading.release()  # it was replaced meanwhile
+        try:
+            yield cursor
+        except OSError:
+            self._replace(cursor)
+            raise
+        finally:
+            cursor.reading.release()
+            if cursor is not self._cursor:
+                cursor.reader.close()
+
+    def _replace(self, cursor: _Cursor) -> None:
+        """Go on with another reader than that of a cursor; raise OSError."""
+        with self._lock:
+            if self._cursor is cursor:
+                try:
+                    self._cursor = _Cursor(self._connection, cursor.place)
+                except KafkaException as error:
+                    raise failure(error) from error
 
     @property
     def place(self) -> int:
         """The place up to which the topic was read."""
-        return self._next
+        return self._cursor.place
 
     def first_place(self) -> int:
         """Return the first place that Kafka still has; raise OSError."""
-        with self._reading:
-            return self._reader.bounds(self._topic, 0)[0]
+        with self._reading() as cursor:
+            return cursor.reader.bounds(self._topic, 0)[0]
+
+    def end_place(self) -> int:
+        """Return the place behind the last record; raise OSError."""
+        with self._reading() as cursor:
+            return cursor.reader.bounds(self._topic, 0)[1]
 
     def apply(self, changes: Mapping[str, bytes | None], *, place: int | None = None) -> None:
         """Note values that were written, or read at a place.
@@ -216,10 +265,13 @@ class StateTopic:
         self.apply({key: value})
 
     def close(self) -> None:
-        """Wait a moment for values that were sent, and disconnect."""
-        if self._producer is not None:
-            self._producer.flush(KAFKA_CLOSE_SECONDS_MAX)
-        self._reader.close()
+        """Wait a moment for values that were sent, and disconnect, without waiting for it."""
+        with self._lock:
+            producers, self._producer = [self._producer], None
+        if producers[0] is not None:
+            producers[0].flush(KAFKA_CLOSE_SECONDS_MAX)
+            self._connection.closing.drop("state writer", producers)
+        self._cursor.reader.close()
 
     def _writing(self) -> Producer:
         with self._lock:
