@@ -32,6 +32,7 @@ PAGES = {
 }
 UNIT = (ROOT / "deploy" / "systemd" / "penstock.service").read_text()
 SMALL = LogOptions(segment_bytes_max=65_536)
+COPIES_MAX = 5
 
 
 def console(page: str) -> list[list[str]]:
@@ -101,8 +102,16 @@ def test_a_copy_under_load_verifies_and_has_what_was_acknowledged(tmp_path: Path
         url = "tcp://{}:{}".format(*broker.address)
         with Load(url).running() as load:
             before = load.acknowledged
-            for command in backup:
-                shell(command, tmp_path)
+            copy, verify = backup
+            for left in reversed(range(COPIES_MAX)):
+                try:
+                    shell(copy, tmp_path)
+                    break
+                except AssertionError as error:  # as the page says: copy again
+                    if not left or ".new" not in str(error):
+                        raise
+                    shutil.rmtree(tmp_path / "backup")
+            shell(verify, tmp_path)
             assert load.acknowledged > before, "nothing was published meanwhile"
     assert len(list((tmp_path / "backup").rglob("*.arrows"))) > 1
     for command in restore:
