@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.console.api import ApiRefused, BrokerApi, BrokerAway
@@ -38,7 +38,9 @@ class Point:
     answer_ms: float
     """How long the broker took to answer, besides measuring."""
     lag: Mapping[str, int]
-    """Lag of consumer groups."""
+    """Lag of the consumer groups that lag most."""
+    dead: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Dead letters of the consumer groups that have most."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -108,7 +110,6 @@ class Collector:
 def point_of(rates: Mapping[str, Any], *, at: float, answer_ms: float) -> Point:
     """Return the point of an answer of `/api/rates`."""
     protocols = rates["protocols"]
-    groups = sorted(rates["groups"], key=lambda group: group["lag"], reverse=True)
     return Point(
         time=at,
         messages_in={each["protocol"]: each["received_messages"] for each in protocols},
@@ -118,5 +119,12 @@ def point_of(rates: Mapping[str, Any], *, at: float, answer_ms: float) -> Point:
         clients=rates["clients"],
         sync_ms=1000 * rates["sync_seconds"] / rates["syncs"] if rates["syncs"] else None,
         answer_ms=answer_ms,
-        lag={each["name"]: each["lag"] for each in groups[:GROUPS_CHARTED_MAX]},
+        lag=_highest(rates["groups"], "lag"),
+        dead=_highest(rates["groups"], "dead"),
     )
+
+
+def _highest(groups: Sequence[Mapping[str, Any]], figure: str) -> dict[str, int]:
+    """Return a figure of the groups where it is highest, by their name."""
+    found = sorted(groups, key=lambda group: group[figure], reverse=True)
+    return {each["name"]: each[figure] for each in found[:GROUPS_CHARTED_MAX]}

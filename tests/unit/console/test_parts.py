@@ -157,14 +157,22 @@ def rates(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def points(lag: list[int], sync_seconds: float = 0.001) -> list[Point]:
+def group(lag: int, *, dead: int = 0, consumers: str = "members") -> dict[str, Any]:
+    return {"name": "job", "lag": lag, "dead": dead, "consumers": consumers}
+
+
+def points(
+    lag: list[int], sync_seconds: float = 0.001, *, dead: list[int] | None = None
+) -> list[Point]:
+    """Return a point for each two seconds up to NOW."""
+    letters = dead or [0] * len(lag)
     return [
         point_of(
-            rates(groups=[{"name": "job", "lag": each}], syncs=1, sync_seconds=sync_seconds),
-            at=NOW,
+            rates(groups=[group(each, dead=number)], syncs=1, sync_seconds=sync_seconds),
+            at=NOW - 2 * (len(lag) - 1 - place),
             answer_ms=1.0,
         )
-        for each in lag
+        for place, (each, number) in enumerate(zip(lag, letters, strict=True))
     ]
 
 
@@ -173,13 +181,52 @@ def texts(state: State, history: list[Point] | None = None) -> list[str]:
 
 
 def test_a_healthy_broker_has_no_problems() -> None:
-    state = State(rates=rates(groups=[{"name": "job", "lag": 5000}]))
+    state = State(rates=rates(groups=[group(5000)]))
     assert texts(state, points([5000] * 40)) == []
 
 
 def test_a_lag_that_rises_and_falls_is_no_problem() -> None:
-    state = State(rates=rates(groups=[{"name": "job", "lag": 3000}]))
-    assert texts(state, points([1500, 2000, 2500, 3000] * 10)) == []
+    state = State(rates=rates(groups=[group(3000)]))
+    assert texts(state, points([1500, 2000, 2500, 3000] * 40)) == []
+
+
+def test_a_lag_that_grows_slowly_for_minutes_is_a_problem() -> None:
+    lags = list(range(3_629, 7_379, 25))  # in five minutes
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags)) == [
+        "Group job falls behind: 7,379 messages, and growing."
+    ]
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags[-60:])) == []
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags[::-1])) == []
+
+
+def test_a_group_with_lag_and_no_members_is_a_problem() -> None:
+    for consumers, found in (
+        ("none", ["Group job has no members: 20 messages wait."]),
+        ("external", []),
+        ("other-node", []),
+    ):
+        state = State(rates=rates(groups=[group(20, consumers=consumers)]))
+        assert texts(state, points([20] * 40)) == found
+    idle = State(rates=rates(groups=[group(0, consumers="none")]))
+    assert texts(idle, points([0] * 40)) == []
+    grown = State(rates=rates(groups=[group(7_379, consumers="none")]))
+    assert texts(grown, points(list(range(3_629, 7_379, 25)))) == [
+        "Group job has no members: 7,379 messages wait, and their number grows."
+    ]
+
+
+def test_new_dead_letters_of_a_group_are_a_problem() -> None:
+    def found(dead: list[int]) -> list[str]:
+        state = State(rates=rates(groups=[group(0, dead=dead[-1])]))
+        return texts(state, points([0] * len(dead), dead=dead))
+
+    assert found([3000] * 40) == []
+    assert found([0, 1]) == ["Group job has 1 new dead letter of the last 5 min, 1 in all."]
+    # Redriven meanwhile, those that fail again count again.
+    assert found([10, 40, 0, 5]) == [
+        "Group job has 35 new dead letters of the last 5 min, 5 in all."
+    ]
+    assert found([0, 7] + [7] * 200) == []
 
 
 def test_problems_are_told_in_words_with_a_link() -> None:
@@ -188,7 +235,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
             problem="no space left on device",
             slow_count=1,
             slow=[{"name": "panel", "address": "10.0.0.1:5"}],
-            groups=[{"name": "job", "lag": 20_000}],
+            groups=[group(20_000)],
         ),
         log={"tier": {"problem": "timed out"}},
         limits=[{"name": "topics", "used": 90, "maximum": 100}],
