@@ -3,6 +3,7 @@
 from typing import Final
 
 __all__ = [
+    "ANONYMOUS_REFUSED_SECONDS",
     "ANSWER_BYTES_MAX",
     "ANSWER_SECONDS_MAX",
     "FRAME_BYTES_MAX",
@@ -11,6 +12,7 @@ __all__ = [
     "LOGIN_BYTES_MAX",
     "MEASURE_SECONDS",
     "PAGE_ROWS",
+    "REFUSED_SECONDS",
     "SESSIONS_MAX",
     "SESSION_SECONDS_MAX",
     "SQL_CHARACTERS_MAX",
@@ -35,6 +37,10 @@ MEASURE_SECONDS: Final = 2.0
 """How far charts reach back, and the time between two of their points."""
 STATE_SECONDS: Final = 10.0
 """How often the state of log, limits and refusals is read."""
+REFUSED_SECONDS: Final = 10 * 60.0
+"""How long the console does not use credentials of its own that the broker refused."""
+ANONYMOUS_REFUSED_SECONDS: Final = 60.0
+"""How long visitors without credentials are sent to the log-in without asking the broker again."""
 GROUPS_CHARTED_MAX: Final = 50
 """Consumer groups whose lag is kept over time."""
 PAGE_ROWS: Final = 50

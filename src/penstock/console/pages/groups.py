@@ -89,6 +89,7 @@ class GroupsPage:
         self._table.show([_row(each, now) for each in shown])
         self._topics.show([row for each in shown for row in _topic_rows(each)][:_GROUPS_MAX])
         if self._chart is not None:
+            self._collector.adopt(self._login)
             names = [each["name"] for each in shown[:_LINES_MAX]]
             points = list(self._collector.points)
             self._chart.show(

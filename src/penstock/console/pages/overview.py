@@ -38,13 +38,13 @@ class Overview:
 
     def __init__(self, collector: Collector, login: LogIn) -> None:
         self._collector = collector
+        self._login = login
         if not login.has_area("rates"):
             problem_card(
                 "You may not see the rates of this broker: that needs the right to administer "
                 "rates. Topics and groups show what you may read."
             )
             return
-        collector.adopt(login.api)
         self._problems = ui.element("section").classes("card").props('aria-live="polite"')
         self._shown: tuple[list[Problem], bool] | None = None
         with ui.element("div").classes("figures"):
@@ -69,6 +69,7 @@ class Overview:
 
     def refresh(self) -> None:
         """Show what the collector knows now."""
+        self._collector.adopt(self._login)
         now = time.time()
         state, points = self._collector.state, list(self._collector.points)
         self._show_problems(find_problems(state, points, now), waiting=not points)
