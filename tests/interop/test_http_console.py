@@ -333,7 +333,17 @@ def test_refusals_are_counted_and_the_newest_is_first(broker: HttpBroker, reader
     assert (two["name"], two["count"]) == ("refused/two", 1)
     assert (one["name"], one["count"], one["action"]) == ("refused/one", 3, "subscribe")
     assert (one["principal"], one["address"], one["protocol"]) == ("reader", "127.0.0.1", "http")
+    assert one["rule"] == ""
     assert reader.ask("GET", "/api/refusals").status == 403
+
+
+def test_a_refusal_names_the_rule_that_denies_it_to_operators_only(broker: HttpBroker) -> None:
+    denies = Rule(allow=False, actions=frozenset({Action.SUBSCRIBE}), pattern="denied/#")
+    panel = Other(broker, GatewayOptions(anonymous=Principal("panel", [denies])))
+    answer = panel.ask("GET", "/api/messages?topic=denied/one")
+    assert answer.error() == (403, "not-allowed", "panel may not subscribe to 'denied/one'")
+    newest = broker.get("/api/refusals").json()["refusals"][0]
+    assert (newest["name"], newest["rule"]) == ("denied/one", "deny subscribe on denied/#")
 
 
 def test_hooks_and_requests_have_their_times(broker: HttpBroker, reader: Other) -> None:

@@ -26,15 +26,22 @@ def why_text(refusal: Mapping[str, Any]) -> str:
     """Return the reason as a sentence."""
     if refusal["action"] == _LOG_IN:
         return f"The log-in failed: {refusal['name']}."
+    principal, name = refusal["principal"], refusal["name"]
     act = _ACTS.get(refusal["action"], refusal["action"])
-    return f"The rules of {refusal['principal']} do not allow it to {act} {refusal['name']}."
+    if refusal.get("rule"):
+        return f"A rule denies {principal} to {act} {name}: {refusal['rule']}."
+    return f"The rules of {principal} do not allow it to {act} {name}."
 
 
 def remedy_text(refusal: Mapping[str, Any]) -> str:
     """Return what an operator can do."""
     if refusal["action"] == _LOG_IN:
         return "Check the credentials that the client sends."
-    return (
-        f'Add a rule with allow = ["{refusal["action"]}"] for this name to '
-        f"{refusal['principal']}, or correct the client."
-    )
+    allowing = f'a rule with allow = ["{refusal["action"]}"] and topics = ["{refusal["name"]}"]'
+    if refusal.get("rule"):
+        return (
+            f"The first rule that matches decides: put {allowing} before the denying rule, or "
+            f"change that. The rules of {refusal['principal']} itself come before those of its "
+            "roles."
+        )
+    return f"Add {allowing} to {refusal['principal']}, or correct the client."

@@ -279,7 +279,24 @@ def test_a_refusal_is_explained_with_what_to_do() -> None:
     assert remedy_text(refusal) == "Check the credentials that the client sends."
     refusal |= {"principal": "panel", "action": "subscribe", "name": "secret/#"}
     assert subject_text(refusal) == "panel"
-    assert 'allow = ["subscribe"]' in remedy_text(refusal)
+    assert remedy_text(refusal) == (
+        'Add a rule with allow = ["subscribe"] and topics = ["secret/#"] to panel, '
+        "or correct the client."
+    )
+
+
+def test_a_refusal_by_a_deny_rule_names_it_and_says_where_an_allowing_one_goes() -> None:
+    refusal = {"client": "", "principal": "panel", "address": "10.0.0.1", "action": "publish"}
+    refusal |= {"name": "plant/secret/a", "rule": "deny publish on plant/secret/# (role staff)"}
+    assert why_text(refusal) == (
+        "A rule denies panel to publish to plant/secret/a: "
+        "deny publish on plant/secret/# (role staff)."
+    )
+    assert remedy_text(refusal) == (
+        'The first rule that matches decides: put a rule with allow = ["publish"] and '
+        'topics = ["plant/secret/a"] before the denying rule, or change that. '
+        "The rules of panel itself come before those of its roles."
+    )
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,8 @@ class Refusal(Struct, frozen=True):
     """A refused act or log-in, and how often it happened since `time`.
 
     `action` is `log-in` or the right that was missing, `name` the topic or area, or the reason.
-    `client` is the name of the client that was refused last, empty if it has none.
+    `client` is the name of the client that was refused last, empty if it has none. `rule` is the
+    rule that denies the act, such as `deny publish on plant/#`, empty if no rule allows it.
     """
 
     time: datetime
@@ -220,6 +221,7 @@ class Refusal(Struct, frozen=True):
     action: str
     name: str
     client: str = ""
+    rule: str = ""
 
 
 class FailedConnections(Struct, frozen=True):

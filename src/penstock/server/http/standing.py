@@ -58,6 +58,7 @@ async def list_refusals(context: HttpContext, principal: Principal, _query: NoQu
                 action=each.action,
                 name=each.name,
                 client=each.client,
+                rule=each.rule,
             )
             for each in context.refusals()
         ],
