@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import penstock
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
-from penstock.memory import Purpose
+from penstock.memory import MemoryBudget, Purpose
 from penstock.middleware import TopicIs
 from penstock.ports import AuditEvent, PartitionRange
 from penstock.ports.selection import Selection
+from penstock.server.config import Config
 from penstock.server.http.log_reads import LogRead
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.options import LogOptions, Retention
@@ -395,7 +397,20 @@ def test_limits_show_what_is_used_of_them(broker: HttpBroker, reader: Other) -> 
     assert set(found) == {"topics", "bytes of topic names", "connections"}
     assert found["topics"]["used"] == broker.server.broker.topics.live
     assert 0 < found["connections"]["used"] < found["connections"]["maximum"]
+    assert found["connections"]["lowered_by"] == ""
     assert reader.ask("GET", "/api/limits").status == 403
+
+
+def test_limits_have_the_names_of_their_settings_and_say_what_lowered_them() -> None:
+    few = {"connections_max": 100, "descriptors_max": 100}
+    with HttpBroker(memory=MemoryBudget(64 << 20), **few) as live:
+        found = {each["name"]: each for each in live.get("/api/limits").json()["limits"]}
+    assert set(found) == {"topics", "bytes of topic names", "memory", "connections"}
+    for each in found.values():
+        assert attrgetter(each["setting"])(Config()) >= 0
+    assert {each["name"]: each["lowered_by"] for each in found.values() if each["lowered_by"]} == {
+        "connections": "open files"
+    }
 
 
 # --- Verification ---------------------------------------------------------------------------------

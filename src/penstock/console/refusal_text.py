@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["remedy_text", "subject_text", "why_text"]
+__all__ = ["limit_note", "remedy_text", "subject_text", "why_text"]
 
 _LOG_IN: Final = "log-in"
 _ACTS: Final = {
@@ -20,6 +20,16 @@ _ACTS: Final = {
 def subject_text(refusal: Mapping[str, Any]) -> str:
     """Return what to call the client: its name, else its principal, else its address."""
     return str(refusal.get("client") or refusal["principal"] or refusal["address"] or "a client")
+
+
+def limit_note(limit: Mapping[str, Any]) -> str:
+    """Return why a limit is lower than its setting, nothing if it is not."""
+    if limit.get("lowered_by") != "open files":
+        return ""
+    return (
+        "The setting is higher: the broker's process may not open more files. Raise that limit "
+        "(LimitNOFILE of systemd, or ulimit -n), and restart the broker."
+    )
 
 
 def why_text(refusal: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """With which credentials the console measures, and what it does after a refusal."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,22 @@ def broker(
     authenticator.close()
 
 
+class Api(BrokerApi):
+    """An API that can be closed without a request under way, whose socket would stay open."""
+
+    def __init__(self, url: str, authorization: str | None) -> None:
+        super().__init__(url, authorization=authorization)
+        self._asking = asyncio.Lock()
+
+    async def get(self, path: str, query: Mapping[str, object] | None = None) -> dict[str, Any]:
+        async with self._asking:
+            return await super().get(path, query or {})
+
+    async def close(self) -> None:
+        async with self._asking:
+            await super().close()
+
+
 class LogInMaker:
     """Makes log-ins, and closes them at the end."""
 
@@ -70,7 +86,7 @@ class LogInMaker:
         self.made: list[BrokerApi] = []
 
     def __call__(self, token: str | None, *, ends: float = float("inf")) -> LogIn:
-        api = BrokerApi(self._url, authorization=None if token is None else bearer(token))
+        api = Api(self._url, None if token is None else bearer(token))
         self.made.append(api)
         return LogIn(api, token or "", anonymous=False, administers=frozenset(), ends=ends)
 
@@ -78,10 +94,8 @@ class LogInMaker:
 def run(broker: HttpBroker, test: Callable[[LogInMaker], Coroutine[Any, Any, None]]) -> None:
     async def all_of_it() -> None:
         login = LogInMaker(broker.url)
-        try:
-            async with asyncio.timeout(SECONDS_MAX):
-                await test(login)
-        finally:
+        async with asyncio.timeout(SECONDS_MAX):
+            await test(login)
             for api in login.made:
                 await api.close()
 
@@ -89,14 +103,15 @@ def run(broker: HttpBroker, test: Callable[[LogInMaker], Coroutine[Any, Any, Non
 
 
 @asynccontextmanager
-async def running(collector: Collector) -> AsyncIterator[None]:
+async def running(collector: Collector, login: LogInMaker) -> AsyncIterator[None]:
+    """Run a collector; close all log-ins before it ends."""
     task = asyncio.create_task(collector.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    yield
+    for api in login.made:
+        await api.close()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -116,7 +131,7 @@ def test_refused_credentials_are_not_used_again_and_a_log_in_measures(
 ) -> None:
     async def test(login: LogInMaker) -> None:
         collector = Collector(login(token).api)
-        async with running(collector):
+        async with running(collector, login):
             await until(lambda: collector.state.refused)
             visitor = login("operator")
             collector.adopt(visitor)
@@ -141,7 +156,7 @@ def test_own_credentials_are_tried_again_after_some_minutes(
     async def test(login: LogInMaker) -> None:
         collector = Collector(login("unknown").api, monotonic=lambda: now[0])
         collector.adopt(login("operator", ends=now[0] + 2 * REFUSED_SECONDS))
-        async with running(collector):
+        async with running(collector, login):
             await measured(collector)
             assert len(failures.found) == 1
             now[0] += REFUSED_SECONDS
@@ -159,7 +174,7 @@ def test_credentials_without_all_rights_measure_what_they_may(
 ) -> None:
     async def test(login: LogInMaker) -> None:
         collector = Collector(login("meter").api)
-        async with running(collector):
+        async with running(collector, login):
             await measured(collector)
             await until(lambda: len(failures.found) == 3)
             await measured(collector)

@@ -22,7 +22,7 @@ from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
 from penstock.console.queries import QueryRefused, named_tables, run_query
-from penstock.console.refusal_text import remedy_text, subject_text, why_text
+from penstock.console.refusal_text import limit_note, remedy_text, subject_text, why_text
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
@@ -283,6 +283,11 @@ def test_a_refusal_is_explained_with_what_to_do() -> None:
         'Add a rule with allow = ["subscribe"] and topics = ["secret/#"] to panel, '
         "or correct the client."
     )
+
+
+def test_a_limit_that_open_files_lowered_says_so() -> None:
+    assert limit_note({"lowered_by": ""}) == ""
+    assert "LimitNOFILE" in limit_note({"lowered_by": "open files"})
 
 
 def test_a_refusal_by_a_deny_rule_names_it_and_says_where_an_allowing_one_goes() -> None:

@@ -239,12 +239,16 @@ class Refusals(Struct, frozen=True):
 
 
 class LimitUse(Struct, frozen=True):
-    """How much of a limit is in use; `setting` is its name in the configuration."""
+    """How much of a limit is in use; `setting` is its name in the configuration.
+
+    `lowered_by` is `open files` if the process may open too few for the limit that is set.
+    """
 
     name: str
     setting: str
     used: Count
     maximum: Count
+    lowered_by: str = ""
 
 
 class QuotaUse(Struct, frozen=True):

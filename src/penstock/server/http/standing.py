@@ -72,10 +72,10 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
     broker = context.broker
     topics, memory = broker.topics, broker.memory
     found = [
-        LimitUse("topics", "limits.topics_max", topics.live, topics.capacity),
+        LimitUse("topics", "broker.topics_max", topics.live, topics.capacity),
         LimitUse(
             "bytes of topic names",
-            "limits.topic_names_bytes_max",
+            "broker.topic_names_bytes_max",
             topics.name_bytes,
             topics.name_bytes_max,
         ),
@@ -85,6 +85,7 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
             "limits.connections_max",
             context.connections(),
             context.connections_max(),
+            lowered_by="open files" if context.connections_lowered() else "",
         ),
     ]
     bounded = [each for each in found if each.maximum < UNLIMITED]
