@@ -142,6 +142,13 @@ def publish(broker: HttpBroker, topic: str, **value: Any) -> int:
     return offset
 
 
+def listed_groups(broker: HttpBroker) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = broker.ask("GET", "/api/groups", headers=OPERATOR).json()[
+        "groups"
+    ]
+    return found
+
+
 @pytest.fixture(scope="module")
 def operator(browser: Any, console: Console, traffic: HttpBroker) -> Iterator[Visitor]:
     visitor = Visitor(browser, console.url)
@@ -361,6 +368,14 @@ def test_a_group_has_members_and_its_dead_letters_are_delivered_again(
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("row", name="biller")).to_be_visible()
         dialog.get_by_role("button", name="Redrive").click()
+        question = page.get_by_role("dialog").filter(has_text="Redrive billing?")
+        expect(question).to_contain_text("Its dead letter is delivered to its members again")
+        question.get_by_role("button", name="Cancel").click()
+        expect(question).to_be_hidden()
+        (group,) = [each for each in listed_groups(traffic) if each["name"] == "billing"]
+        assert group["dead"] == 1
+        dialog.get_by_role("button", name="Redrive").click()
+        question.get_by_role("button", name="Redrive").click()
         expect(page.get_by_text("1 messages of billing are delivered again.")).to_be_visible()
         assert messages.get(60).value == b"7 EUR"
 

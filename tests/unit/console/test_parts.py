@@ -17,7 +17,7 @@ from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
-from penstock.console.pages.groups import lag_text
+from penstock.console.pages.groups import lag_text, redrive_text
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
@@ -317,6 +317,18 @@ def test_a_refusal_by_a_deny_rule_names_it_and_says_where_an_allowing_one_goes()
 )
 def test_the_group_that_lags_most_is_named(groups: list[dict[str, Any]], text: str) -> None:
     assert lag_text(groups).startswith(text)
+
+
+def test_a_redrive_asks_with_what_will_happen() -> None:
+    found = {"name": "billing", "dead": 2345, "consumers": "members"}
+    assert redrive_text(found) == (
+        "Redrive billing? All 2,345 dead letters are delivered to its members again, "
+        "as if for the first time, and dead again if that fails."
+    )
+    assert redrive_text({**found, "dead": 1, "consumers": "none"}) == (
+        "Redrive billing? Its dead letter is delivered to its members again, "
+        "as if for the first time. The group has no member now: nothing is delivered until one joins."
+    )
 
 
 def test_an_old_refusal_is_no_problem() -> None:

@@ -1,7 +1,7 @@
 """Consumer groups: their lag over time and by topic; reset."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,14 +9,14 @@ from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.charts import LineChart
-from penstock.console.dialogs import attempt, show_facts
+from penstock.console.dialogs import attempt, confirm, show_facts
 from penstock.console.history import Collector
 from penstock.console.sessions import LogIn
 from penstock.console.shell import show_empty
 from penstock.console.tables import Column, Table, message_link
 from penstock.console.text import ago_text, count_text
 
-__all__ = ["GroupsPage", "lag_text"]
+__all__ = ["GroupsPage", "lag_text", "redrive_text"]
 
 _REFRESH_SECONDS: Final = 3.0
 _GROUPS_MAX: Final = 200
@@ -118,13 +118,17 @@ class GroupsPage:
             )
             with ui.row():
                 if self._may_change and found["dead"]:
-                    redrive = ui.button("Redrive", on_click=lambda: self._redrive(name, dialog))
+                    redrive = ui.button("Redrive", on_click=lambda: self._redrive(found, dialog))
                     redrive.props("no-caps").tooltip("Deliver all dead letters again")
                 ui.button("Close", on_click=dialog.close).props("flat no-caps")
         dialog.on("hide", dialog.delete)
         dialog.open()
 
-    async def _redrive(self, name: str, dialog: ui.dialog) -> None:
+    async def _redrive(self, group: dict[str, Any], dialog: ui.dialog) -> None:
+        name = group["name"]
+        if not await confirm(redrive_text(group), "Redrive"):
+            return
+
         async def act() -> str:
             done = await self._login.api.post(f"/api/groups/{quote(name, safe='')}/redrive")
             return f"{done['messages']:,} messages of {name} are delivered again."
@@ -162,6 +166,18 @@ class GroupsPage:
         if await attempt(act):
             dialog.close()
         await self._load()
+
+
+def redrive_text(group: Mapping[str, Any]) -> str:
+    """Return what a redrive of a group does, as a question."""
+    dead = group["dead"]
+    which = "Its dead letter is" if dead == 1 else f"All {dead:,} dead letters are"
+    text = (
+        f"Redrive {group['name']}? {which} delivered to its members again, as if for the first time"
+    )
+    if group["consumers"] == "none":
+        return f"{text}. The group has no member now: nothing is delivered until one joins."
+    return f"{text}, and dead again if that fails."
 
 
 def lag_text(groups: Sequence[dict[str, Any]]) -> str:
