@@ -322,8 +322,10 @@ def test_a_caller_is_told_its_rights(broker: HttpBroker, reader: Other) -> None:
         "administers": [],
         "publish": False,
         "subscribe": True,
+        "groups": "none",
         "log": "arrow",
     }
+    assert mine["groups"] == "all"
     assert not reader.ask("GET", "/api/me").json()["subscribe"]
 
 

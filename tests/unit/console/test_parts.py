@@ -17,7 +17,7 @@ from penstock.console.api import BrokerApi
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
-from penstock.console.pages.groups import lag_text, redrive_text
+from penstock.console.pages.groups import group_row, lag_text, redrive_text
 from penstock.console.pages.messages import note_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
@@ -304,19 +304,52 @@ def test_a_refusal_by_a_deny_rule_names_it_and_says_where_an_allowing_one_goes()
     )
 
 
+WAITING = {"name": "job", "lag": 1200, "consumers": "members", "members": 2}
+
+
 @pytest.mark.parametrize(
     ("groups", "text"),
     [
         ([], ""),
         ([{"name": "job", "lag": 0, "topics": []}], "No group lags"),
         (
-            [{"name": "job", "lag": 1200, "topics": [{"topic": "plant/temp", "lag": 1200}]}],
-            "job lags most: it has to process 1,200 messages, most of them of plant/temp.",
+            [{**WAITING, "consumers": "none", "topics": [{"topic": "orders", "lag": 1200}]}],
+            "job lags most: 1,200 messages wait, all of orders; it has no members.",
+        ),
+        (
+            [{**WAITING, "topics": [{"topic": "a", "lag": 700}, {"topic": "b", "lag": 500}]}],
+            "job lags most: 1,200 messages wait, most of them of a; it has 2 members.",
+        ),
+        (
+            [{**WAITING, "members": 1, "topics": [{"topic": "a", "lag": 500}]}],
+            "job lags most: 1,200 messages wait, 500 of them of a; it has 1 member.",
+        ),
+        (
+            [{**WAITING, "lag": 1, "consumers": "external", "topics": []}],
+            "job lags most: 1 message waits; its reader reports its place itself.",
         ),
     ],
 )
-def test_the_group_that_lags_most_is_named(groups: list[dict[str, Any]], text: str) -> None:
+def test_the_group_that_lags_most_is_named_with_the_cause(
+    groups: list[dict[str, Any]], text: str
+) -> None:
     assert lag_text(groups).startswith(text)
+
+
+def test_a_group_with_lag_and_no_members_is_marked() -> None:
+    def row(lag: int, consumers: str) -> tuple[str, bool]:
+        found = group_row(
+            {
+                "name": "job", "lag": lag, "members": 0, "unacknowledged": 0, "dead": 0, "lost": 0,
+                "offsets": [], "updated": "2026-11-16T10:00:00Z", "consumers": consumers,
+            },
+            NOW,
+        )  # fmt: skip
+        return found["members"], found["is_idle"]
+
+    assert row(5, "none") == ("0", True)
+    assert row(0, "none") == ("0", False)
+    assert row(5, "external") == ("-", False)
 
 
 def test_a_redrive_asks_with_what_will_happen() -> None:

@@ -4,7 +4,7 @@ The console is made of them. Times are in UTC.
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -63,7 +63,8 @@ class Me(Struct, frozen=True):
     """The caller. `administers` are the areas that it has the right to administer.
 
     `publish` and `subscribe` say whether it may do so with the topic of the query; without one,
-    with all topics. `log` is the kind of the broker's log: `arrow`, `kafka` or `memory`.
+    with all topics. `groups` says which consumer groups it may use: `all`, `some` or `none`. `log`
+    is the kind of the broker's log: `arrow`, `kafka` or `memory`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Me(Struct, frozen=True):
     administers: list[str]
     publish: bool
     subscribe: bool
+    groups: Literal["all", "some", "none"]
     log: str
 
 

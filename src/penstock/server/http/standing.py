@@ -1,7 +1,7 @@
 """API handlers for what a caller may do, what was refused, and which limits are near."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.core.quotas import NO_LIMITS
@@ -38,8 +38,16 @@ async def describe_caller(context: HttpContext, principal: Principal, query: MeQ
         administers=[area for area in AREAS if is_allowed(principal, Action.ADMINISTER, area)],
         publish=is_allowed(principal, Action.PUBLISH, topic),
         subscribe=is_allowed(principal, Action.SUBSCRIBE, topic),
+        groups=_groups(principal),
         log=context.storage.status().kind,
     )
+
+
+def _groups(principal: Principal) -> Literal["all", "some", "none"]:
+    """Return which consumer groups a principal may use."""
+    if is_allowed(principal, Action.GROUP, EVERYTHING):
+        return "all"
+    return "some" if principal.may_anywhere(Action.GROUP) else "none"
 
 
 async def list_refusals(context: HttpContext, principal: Principal, _query: NoQuery) -> Refusals:
