@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from penstock.console.login_text import login_remedy
+
 __all__ = ["limit_note", "remedy_text", "subject_text", "why_text"]
 
 _LOG_IN: Final = "log-in"
@@ -46,7 +48,7 @@ def why_text(refusal: Mapping[str, Any]) -> str:
 def remedy_text(refusal: Mapping[str, Any]) -> str:
     """Return what an operator can do."""
     if refusal["action"] == _LOG_IN:
-        return "Check the credentials that the client sends."
+        return login_remedy(refusal["name"], refusal["protocol"])
     allowing = f'a rule with allow = ["{refusal["action"]}"] and topics = ["{refusal["name"]}"]'
     if refusal.get("rule"):
         return (

@@ -273,10 +273,10 @@ def test_a_broker_that_does_not_answer_is_the_only_problem() -> None:
 
 def test_a_refusal_is_explained_with_what_to_do() -> None:
     refusal = {"client": "", "principal": "", "address": "10.0.0.1", "action": "log-in"}
-    refusal["name"] = "the password is wrong"
+    refusal |= {"name": "wrong password", "protocol": "http"}
     assert subject_text(refusal) == "10.0.0.1"
-    assert why_text(refusal) == "The log-in failed: the password is wrong."
-    assert remedy_text(refusal) == "Check the credentials that the client sends."
+    assert why_text(refusal) == "The log-in failed: wrong password."
+    assert "penstock user passwd NAME" in remedy_text(refusal)
     refusal |= {"principal": "panel", "action": "subscribe", "name": "secret/#"}
     assert subject_text(refusal) == "panel"
     assert remedy_text(refusal) == (
