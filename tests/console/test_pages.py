@@ -534,4 +534,6 @@ def test_a_page_fits_two_widths_in_both_themes_and_every_control_has_a_name(
                 page.screenshot(path=Path(SCREENSHOTS) / f"{name}-{theme}-{width}.png")
             page.keyboard.press("t")
             expect(page.locator(f"body.body--{theme}")).to_be_hidden()
+            # The next page has the theme of the cookie, which is set after the look has changed.
+            page.wait_for_function(f"!document.cookie.includes('theme={theme}')")
     page.set_viewport_size({"width": 1280, "height": 844})

@@ -6,6 +6,7 @@ __all__ = [
     "ANONYMOUS_REFUSED_SECONDS",
     "ANSWER_BYTES_MAX",
     "ANSWER_SECONDS_MAX",
+    "CURRENT_SECONDS",
     "FRAME_BYTES_MAX",
     "GROUPS_CHARTED_MAX",
     "HISTORY_SECONDS",
@@ -35,6 +36,8 @@ ANSWER_BYTES_MAX: Final = 16 << 20
 HISTORY_SECONDS: Final = 15 * 60
 MEASURE_SECONDS: Final = 2.0
 """How far charts reach back, and the time between two of their points."""
+CURRENT_SECONDS: Final = 5 * MEASURE_SECONDS
+"""How long a point counts as current; longer times without a point are gaps in charts."""
 STATE_SECONDS: Final = 10.0
 """How often the state of log, limits and refusals is read."""
 REFUSED_SECONDS: Final = 10 * 60.0

@@ -14,11 +14,13 @@ import pytest
 pytest.importorskip("nicegui", reason="the extra console is not installed")
 
 from penstock.console.api import BrokerApi
+from penstock.console.charts import with_gaps
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
 from penstock.console.pages.groups import group_row, lag_text, redrive_text
 from penstock.console.pages.messages import note_text
+from penstock.console.pages.overview import waiting_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
 from penstock.console.queries import QueryRefused, named_tables, run_query
@@ -362,6 +364,21 @@ def test_a_redrive_asks_with_what_will_happen() -> None:
         "Redrive billing? Its dead letter is delivered to its members again, "
         "as if for the first time. The group has no member now: nothing is delivered until one joins."
     )
+
+
+def test_old_figures_are_not_current() -> None:
+    assert waiting_text([], NOW) == "Measuring …"
+    assert waiting_text(points([1, 2]), NOW + 3) == ""
+    assert waiting_text(points([1, 2]), NOW + 300) == (
+        "There are no current figures: the last are 5 min old. Measuring …"
+    )
+
+
+def test_time_that_was_not_measured_is_a_gap_in_a_line() -> None:
+    assert list(with_gaps([(0.0, 1), (2.0, None), (4.0, 3), (304.0, 5), (306.0, 7)])) == [
+        (0.0, 1), (2.0, None), (4.0, 3), (154.0, None), (304.0, 5), (306.0, 7),
+    ]  # fmt: skip
+    assert list(with_gaps([])) == []
 
 
 def test_an_old_refusal_is_no_problem() -> None:
