@@ -121,6 +121,7 @@ def test_logins_that_fail_have_their_reason(broker: Audited) -> None:
         fields = {"protocol": protocol, "method": method, "reason": reason}
         (found,) = broker.events(event="login-failed", **fields)
         assert local(found["peer"]), found
+        assert found.get("client") == ("ann" if protocol == "lamamq" else None)
 
 
 def test_refusals_of_all_protocols_have_action_name_and_peer(broker: Audited) -> None:

@@ -44,6 +44,7 @@ def test_changes_are_in_the_audit_log_and_members_are_disconnected(tmp_path: Pat
             assert member.forwarded().payload == b"a"
             (shown,) = broker.get("/api/groups").json()["groups"]
             assert (shown["members"], shown["unacknowledged"]) == (1, 1)
+            assert shown["consumers"] == "members"
             assert shown["pattern"] == "orders/#"
             (listed,) = broker.get("/api/subscriptions").json()["subscriptions"]
             assert listed["pattern"] == GROUP.decode()
@@ -72,6 +73,7 @@ def test_a_group_without_members_is_reset_and_goes_on_there(
             pass
         for value in "ab":
             broker.publish(topic="orders/1", text=value)
+        assert broker.get("/api/groups/billing").json()["consumers"] == "none"
         answer = broker.ask("POST", f"/api/groups/billing/reset?to={place}")
         assert (answer.status, answer.json()["offset"]) == (200, offset)
         broker.publish(topic="orders/1", text="c")

@@ -347,6 +347,7 @@ def test_groups_show_their_lag(broker: HttpBroker, tmp_path: Path) -> None:
     GroupOffsets(tmp_path).commit("job", {0: 2}, lost=1)
     (group,) = broker.get("/api/groups").json()["groups"]
     assert (group["name"], group["lag"], group["lost"]) == ("job", 3, 1)
+    assert group["consumers"] == "external"
     assert group["offsets"] == [{"partition": 0, "offset": 2, "lag": 3}]
     assert group["topics"] == [{"topic": "t", "lag": 3}]
     for number in range(4):

@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 import penstock
 from penstock.core.access import Action, Principal, Rule
 from penstock.gateway.options import GatewayOptions
-from penstock.memory import Purpose
+from penstock.memory import MemoryBudget, Purpose
 from penstock.middleware import TopicIs
 from penstock.ports import AuditEvent, PartitionRange
 from penstock.ports.selection import Selection
+from penstock.server.config import Config
 from penstock.server.http.log_reads import LogRead
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.options import LogOptions, Retention
@@ -320,8 +322,10 @@ def test_a_caller_is_told_its_rights(broker: HttpBroker, reader: Other) -> None:
         "administers": [],
         "publish": False,
         "subscribe": True,
+        "groups": "none",
         "log": "arrow",
     }
+    assert mine["groups"] == "all"
     assert not reader.ask("GET", "/api/me").json()["subscribe"]
 
 
@@ -333,7 +337,17 @@ def test_refusals_are_counted_and_the_newest_is_first(broker: HttpBroker, reader
     assert (two["name"], two["count"]) == ("refused/two", 1)
     assert (one["name"], one["count"], one["action"]) == ("refused/one", 3, "subscribe")
     assert (one["principal"], one["address"], one["protocol"]) == ("reader", "127.0.0.1", "http")
+    assert one["rule"] == ""
     assert reader.ask("GET", "/api/refusals").status == 403
+
+
+def test_a_refusal_names_the_rule_that_denies_it_to_operators_only(broker: HttpBroker) -> None:
+    denies = Rule(allow=False, actions=frozenset({Action.SUBSCRIBE}), pattern="denied/#")
+    panel = Other(broker, GatewayOptions(anonymous=Principal("panel", [denies])))
+    answer = panel.ask("GET", "/api/messages?topic=denied/one")
+    assert answer.error() == (403, "not-allowed", "panel may not subscribe to 'denied/one'")
+    newest = broker.get("/api/refusals").json()["refusals"][0]
+    assert (newest["name"], newest["rule"]) == ("denied/one", "deny subscribe on denied/#")
 
 
 def test_hooks_and_requests_have_their_times(broker: HttpBroker, reader: Other) -> None:
@@ -385,7 +399,20 @@ def test_limits_show_what_is_used_of_them(broker: HttpBroker, reader: Other) -> 
     assert set(found) == {"topics", "bytes of topic names", "connections"}
     assert found["topics"]["used"] == broker.server.broker.topics.live
     assert 0 < found["connections"]["used"] < found["connections"]["maximum"]
+    assert found["connections"]["lowered_by"] == ""
     assert reader.ask("GET", "/api/limits").status == 403
+
+
+def test_limits_have_the_names_of_their_settings_and_say_what_lowered_them() -> None:
+    few = {"connections_max": 100, "descriptors_max": 100}
+    with HttpBroker(memory=MemoryBudget(64 << 20), **few) as live:
+        found = {each["name"]: each for each in live.get("/api/limits").json()["limits"]}
+    assert set(found) == {"topics", "bytes of topic names", "memory", "connections"}
+    for each in found.values():
+        assert attrgetter(each["setting"])(Config()) >= 0
+    assert {each["name"]: each["lowered_by"] for each in found.values() if each["lowered_by"]} == {
+        "connections": "open files"
+    }
 
 
 # --- Verification ---------------------------------------------------------------------------------

@@ -73,6 +73,16 @@ class BrokerApi:
             limits=httpx.Limits(max_connections=16, max_keepalive_connections=4),
         )
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether requests have credentials."""
+        return self._authorization is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log-in has ended."""
+        return self._client.is_closed
+
     def with_credentials(self, authorization: str | None) -> "BrokerApi":
         """Return a client of the same broker with other credentials."""
         return BrokerApi(self.url, authorization=authorization, ca=self._ca)
@@ -97,7 +107,7 @@ class BrokerApi:
         return await self._ask("DELETE", path)
 
     async def _ask(self, method: str, path: str, **given: Any) -> dict[str, Any]:  # noqa: ANN401
-        if self._client.is_closed:
+        if self.is_closed:
             raise ApiRefused(401, "logged-out", "you have logged out")
         try:
             answer = await self._client.request(method, path, **given)

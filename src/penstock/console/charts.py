@@ -1,13 +1,13 @@
 """Line charts over the last 15 minutes, or the time since the console was started."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nicegui import ui
 
-from penstock.console.limits import HISTORY_SECONDS
+from penstock.console.limits import CURRENT_SECONDS, HISTORY_SECONDS
 
-__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart"]
+__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart", "with_gaps"]
 
 _COLORS: Final = (
     "#0b6bcb", "#d9822b", "#1d9a6c", "#b04ac7", "#c9453b", "#7a8794", "#3aa6b9",
@@ -55,8 +55,18 @@ class LineChart:
             "itemStyle": {"color": color},
             "areaStyle": {"opacity": 0.25} if self._stacked else {"opacity": 0.06},
             **({"stack": "all"} if self._stacked else {}),
-            "data": [[int(time * 1000), value] for time, value in line],
+            "data": [[int(time * 1000), value] for time, value in with_gaps(line)],
         }
+
+
+def with_gaps(line: Line) -> Iterator[tuple[float, float | None]]:
+    """Yield the points of a line, and a point without a value where none was measured for long."""
+    before = None
+    for time, value in line:
+        if before is not None and time - before > CURRENT_SECONDS:
+            yield (before + time) / 2, None
+        before = time
+        yield time, value
 
 
 def _options() -> dict[str, Any]:

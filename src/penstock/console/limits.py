@@ -3,14 +3,17 @@
 from typing import Final
 
 __all__ = [
+    "ANONYMOUS_REFUSED_SECONDS",
     "ANSWER_BYTES_MAX",
     "ANSWER_SECONDS_MAX",
+    "CURRENT_SECONDS",
     "FRAME_BYTES_MAX",
     "GROUPS_CHARTED_MAX",
     "HISTORY_SECONDS",
     "LOGIN_BYTES_MAX",
     "MEASURE_SECONDS",
     "PAGE_ROWS",
+    "REFUSED_SECONDS",
     "SESSIONS_MAX",
     "SESSION_SECONDS_MAX",
     "SQL_CHARACTERS_MAX",
@@ -33,8 +36,14 @@ ANSWER_BYTES_MAX: Final = 16 << 20
 HISTORY_SECONDS: Final = 15 * 60
 MEASURE_SECONDS: Final = 2.0
 """How far charts reach back, and the time between two of their points."""
+CURRENT_SECONDS: Final = 5 * MEASURE_SECONDS
+"""How long a point counts as current; longer times without a point are gaps in charts."""
 STATE_SECONDS: Final = 10.0
 """How often the state of log, limits and refusals is read."""
+REFUSED_SECONDS: Final = 10 * 60.0
+"""How long the console does not use credentials of its own that the broker refused."""
+ANONYMOUS_REFUSED_SECONDS: Final = 60.0
+"""How long visitors without credentials are sent to the log-in without asking the broker again."""
 GROUPS_CHARTED_MAX: Final = 50
 """Consumer groups whose lag is kept over time."""
 PAGE_ROWS: Final = 50

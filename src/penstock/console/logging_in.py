@@ -1,6 +1,7 @@
 """The log-in page: a form without scripts."""
 
 import html
+import time
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -8,7 +9,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.console.api import ApiRefused, BrokerApi, BrokerAway, basic, bearer
-from penstock.console.limits import LOGIN_BYTES_MAX, SESSION_SECONDS_MAX
+from penstock.console.limits import (
+    ANONYMOUS_REFUSED_SECONDS,
+    LOGIN_BYTES_MAX,
+    SESSION_SECONDS_MAX,
+)
 from penstock.console.sessions import COOKIE, LogIn, LogIns, login_of
 
 __all__ = ["LogInPage"]
@@ -43,6 +48,7 @@ class LogInPage:
         self._logins = logins
         self._open_to_all = open_to_all
         self._visitor: LogIn | None = None
+        self._refused_until = 0.0
 
     async def show(self, request: Request) -> Response:
         """Show the form."""
@@ -101,9 +107,13 @@ class LogInPage:
             return None
         if not self._open_to_all:
             return None
+        if time.monotonic() < self._refused_until:
+            return None
         try:
             found = login_of(self._api, await self._api.get("/api/me"))
-        except ApiRefused:
+        except ApiRefused as error:
+            if error.status == 401:  # the broker records it, and every page would cause one
+                self._refused_until = time.monotonic() + ANONYMOUS_REFUSED_SECONDS
             self._visitor = None
             return None
         if self._visitor is None:

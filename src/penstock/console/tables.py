@@ -22,7 +22,8 @@ class Column:
 
     `link` is the field with the address that the cell leads to. A `wide` column is left out on
     narrow screens; a `cut` one ends in an ellipsis; one that `wraps` has several lines. Names are
-    left-aligned and of one width.
+    left-aligned and of one width. `alarm` is the field that says whether a cell is coloured as a
+    problem.
     """
 
     field: str
@@ -32,6 +33,7 @@ class Column:
     cut: bool = False
     is_name: bool = False
     wraps: bool = False
+    alarm: str = ""
 
 
 class Table:
@@ -58,6 +60,8 @@ class Table:
         for column in columns:
             if column.link:
                 self._table.add_slot(f"body-cell-{column.field}", _link_slot(column))
+            elif column.alarm:
+                self._table.add_slot(f"body-cell-{column.field}", _alarm_slot(column))
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replace all rows."""
@@ -125,6 +129,14 @@ def _link_slot(column: Column) -> str:
     return (
         f'<q-td :props="props"><a v-if="props.row.{column.link}" :href="props.row.{column.link}">'
         "{{ props.value }}</a><span v-else>{{ props.value }}</span></q-td>"
+    )
+
+
+def _alarm_slot(column: Column) -> str:
+    style = "color: var(--bad); font-weight: 600"
+    return (
+        f"<q-td :props=\"props\" :style=\"props.row.{column.alarm} ? '{style}' : ''\">"
+        "{{ props.value }}</q-td>"
     )
 
 

@@ -64,12 +64,14 @@ class Rule:
     """Allow or deny actions on the names that a pattern matches.
 
     A name with wildcards stands for many: an allowing rule matches it only if the rule covers them
-    all, a denying rule if it covers any of them.
+    all, a denying rule if it covers any of them. `role` is the role that it belongs to, empty for a
+    rule of the principal itself.
     """
 
     allow: bool
     actions: frozenset[Action]
     pattern: str
+    role: str = ""
 
     def __post_init__(self) -> None:
         compile_pattern(self.pattern)  # raises InvalidPattern
@@ -77,7 +79,8 @@ class Rule:
     def __str__(self) -> str:
         verdict = "allow" if self.allow else "deny"
         actions = " ".join(action for action in Action if action in self.actions)
-        return f"{verdict} {actions} on {self.pattern}"
+        role = f" (role {self.role})" if self.role else ""
+        return f"{verdict} {actions} on {self.pattern}{role}"
 
     def matches(self, action: Action, name: str) -> bool:
         """Return whether this rule decides `action` on `name`; raise InvalidPattern."""
@@ -98,10 +101,10 @@ class _Rights:
         self.rules = tuple(rules)
         self.default = default
         self.administers = administers
-        self.decisions: dict[tuple[Action, str], bool] = {}
+        self.decisions: dict[tuple[Action, str], Rule | bool] = {}
 
-    def decide(self, action: Action, name: str) -> bool:
-        """Return the verdict of the first rule that matches, or the default.
+    def decide(self, action: Action, name: str) -> Rule | bool:
+        """Return the verdict of the first rule that matches, or the default; a rule that denies.
 
         A name that is no valid pattern is denied, but for subscriptions, where InvalidPattern is
         raised.
@@ -114,7 +117,7 @@ class _Rights:
                     raise
                 return False
             if matches:
-                return rule.allow
+                return rule.allow or rule
         return self.administers if action is Action.ADMINISTER else self.default
 
 
@@ -168,6 +171,16 @@ class Principal:
         rights = self.rights
         if not rights.rules and action is not Action.ADMINISTER:
             return rights.default
+        return self._decided(rights, action, name) is True
+
+    def denied_by(self, action: Action, name: str) -> Rule | None:
+        """Return the rule that denies an action; None if none does, or if it is allowed."""
+        found = self._decided(self.rights, action, name)
+        return None if isinstance(found, bool) else found
+
+    @staticmethod
+    def _decided(rights: _Rights, action: Action, name: str) -> Rule | bool:
+        """Return the cached decision, see `_Rights.decide`."""
         key = (action, name)
         found = rights.decisions.get(key)
         if found is None:
@@ -194,7 +207,9 @@ class Principal:
 def authorize(principal: Principal, action: Action, name: str) -> None:
     """Raise NotAllowed unless a principal may do this; InvalidPattern for a bad subscription."""
     if not principal.may(action, name):
-        raise NotAllowed(principal.name, action, name[:_NAME_CHARACTERS_SHOWN])
+        error = NotAllowed(principal.name, action, name[:_NAME_CHARACTERS_SHOWN])
+        error.rule = str(principal.denied_by(action, name) or "")
+        raise error
 
 
 def is_allowed(principal: Principal, action: Action, name: str) -> bool:

@@ -421,6 +421,7 @@ class Broker:
             protocol=protocol,
             action=str(error.action),
             name=error.topic,
+            rule=error.rule or None,
             **({} if client is None else {"client": client}),
         )
 

@@ -123,9 +123,14 @@ class InvalidStart(InvalidPattern):
 
 
 class NotAllowed(PeerError):
-    """The access rules of the principal do not allow this action."""
+    """The access rules of the principal do not allow this action.
+
+    `rule` is the rule that denies it, empty if no rule allows it. It is no field, so that it does
+    not reach the client, who would learn of other names.
+    """
 
     code = ErrorCode.NOT_ALLOWED
+    rule = ""
 
     principal: str
     action: str

@@ -780,8 +780,11 @@ class Gateway(ABC):
             self.answer_handshake_timeout()
             refuse(self.broker, self.link, "no handshake in time")
 
-    def log_refused_client(self, reason: str) -> None:
-        """Count and log a client that has no valid credentials."""
+    def log_refused_client(self, reason: str, *, client: str | None = None) -> None:
+        """Count and log a client that has no valid credentials.
+
+        `client` is the name that it sent, None if there is none. It is not verified.
+        """
         self.broker.counters.connections_failed["credentials refused"] += 1
         log.info(
             "client refused",
@@ -797,6 +800,7 @@ class Gateway(ABC):
             method=self.method,
             reason=reason,
             connection=self.link.connection,
+            client=client,
         )
 
     def _log_fields(self) -> dict[str, Any]:

@@ -339,7 +339,7 @@ class LamamqGateway(Gateway):
             self._principal = self._authenticate(name, key)
             self.authenticated(self._principal)
         except AuthenticationFailed as error:
-            self.log_refused_client(error.reason)
+            self.log_refused_client(error.reason, client=self._name)
             self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
         else:
             self._send(lamamq.VERSIONS_OFFERED)
@@ -361,7 +361,7 @@ class LamamqGateway(Gateway):
         except BrokerFull as error:
             self._refuse_handshake(ErrorCode.SERVER_EXCEPTION, str(error))
         except AuthenticationFailed as error:
-            self.log_refused_client(error.reason)
+            self.log_refused_client(error.reason, client=self._name)
             self._refuse_handshake(ErrorCode.BAD_REQUEST, str(error))
 
     def answer_handshake_timeout(self) -> None:

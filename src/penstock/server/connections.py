@@ -83,6 +83,11 @@ class ConnectionLimit:
         self._strangers: dict[Holder, None] = {}  # in the order of their arrival
 
     @property
+    def is_lowered(self) -> bool:
+        """Whether descriptors, and no setting, limit the connections."""
+        return self.descriptors_max is not None and self.connections_max >= self.descriptors_max
+
+    @property
     def full(self) -> bool:
         """Whether the limit is reached."""
         return self.connections >= self.connections_max

@@ -421,14 +421,18 @@ def _find(kind: str, digest: bytes, known: Sequence[tuple[bytes, Principal]]) ->
 def _rules(config: Config, owner: PrincipalConfig | AnonymousConfig) -> tuple[Rule, ...]:
     """Return the rules of a principal: its own, then those of its roles in their order."""
     roles = {role.name: role.rule for role in config.role}
-    own = owner.rule + tuple(rule for name in owner.roles for rule in roles.get(name, ()))
+    own = [
+        *((rule, "") for rule in owner.rule),
+        *((rule, name) for name in owner.roles for rule in roles.get(name, ())),
+    ]
     return tuple(
         Rule(
             allow=rule.allow is not None,
             actions=frozenset(Action(action) for action in rule.allow or rule.deny or ()),
             pattern=topic,
+            role=role,
         )
-        for rule in own
+        for rule, role in own
         for topic in rule.topics
     )
 

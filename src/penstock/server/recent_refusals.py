@@ -30,7 +30,8 @@ _Key = tuple[str, str, str, str, str]
 class RefusalCount:
     """A refusal and how often it happened. Times are seconds since the epoch.
 
-    `client` is the name of the client that it happened to last, empty if it has none.
+    `client` is the name of the client that it happened to last, empty if it has none. `rule` is the
+    rule that denied it last, empty if none did.
     """
 
     principal: str
@@ -42,6 +43,7 @@ class RefusalCount:
     last: float
     count: int = 1
     client: str = ""
+    rule: str = ""
 
 
 class RecentRefusals:
@@ -84,6 +86,7 @@ class RecentRefusals:
             known.last = now
             known.count += 1
             known.client = _text(fields, "client")
+            known.rule = _text(fields, "rule")
             self._kept.move_to_end(key)
         if is_new and action != LOG_IN:  # those are logged where they happen
             log.info(

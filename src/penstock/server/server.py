@@ -112,6 +112,7 @@ class Server:
             lambda: self._connection_limit.connections,
             refusals=refusals.newest,
             connections_max=lambda: self._connection_limit.connections_max,
+            connections_lowered=lambda: self._connection_limit.is_lowered,
         )
         self.http.certificates = self._certificates
         self._numbers = None if numbers is None else NumberReserve(numbers)

@@ -14,15 +14,17 @@ import pytest
 pytest.importorskip("nicegui", reason="the extra console is not installed")
 
 from penstock.console.api import BrokerApi
+from penstock.console.charts import with_gaps
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
-from penstock.console.pages.groups import lag_text
+from penstock.console.pages.groups import group_row, lag_text, redrive_text
 from penstock.console.pages.messages import note_text
+from penstock.console.pages.overview import waiting_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
 from penstock.console.queries import QueryRefused, named_tables, run_query
-from penstock.console.refusal_text import remedy_text, subject_text, why_text
+from penstock.console.refusal_text import limit_note, remedy_text, subject_text, why_text
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import LogIn, LogIns
@@ -157,14 +159,22 @@ def rates(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def points(lag: list[int], sync_seconds: float = 0.001) -> list[Point]:
+def group(lag: int, *, dead: int = 0, consumers: str = "members") -> dict[str, Any]:
+    return {"name": "job", "lag": lag, "dead": dead, "consumers": consumers}
+
+
+def points(
+    lag: list[int], sync_seconds: float = 0.001, *, dead: list[int] | None = None
+) -> list[Point]:
+    """Return a point for each two seconds up to NOW."""
+    letters = dead or [0] * len(lag)
     return [
         point_of(
-            rates(groups=[{"name": "job", "lag": each}], syncs=1, sync_seconds=sync_seconds),
-            at=NOW,
+            rates(groups=[group(each, dead=number)], syncs=1, sync_seconds=sync_seconds),
+            at=NOW - 2 * (len(lag) - 1 - place),
             answer_ms=1.0,
         )
-        for each in lag
+        for place, (each, number) in enumerate(zip(lag, letters, strict=True))
     ]
 
 
@@ -173,13 +183,52 @@ def texts(state: State, history: list[Point] | None = None) -> list[str]:
 
 
 def test_a_healthy_broker_has_no_problems() -> None:
-    state = State(rates=rates(groups=[{"name": "job", "lag": 5000}]))
+    state = State(rates=rates(groups=[group(5000)]))
     assert texts(state, points([5000] * 40)) == []
 
 
 def test_a_lag_that_rises_and_falls_is_no_problem() -> None:
-    state = State(rates=rates(groups=[{"name": "job", "lag": 3000}]))
-    assert texts(state, points([1500, 2000, 2500, 3000] * 10)) == []
+    state = State(rates=rates(groups=[group(3000)]))
+    assert texts(state, points([1500, 2000, 2500, 3000] * 40)) == []
+
+
+def test_a_lag_that_grows_slowly_for_minutes_is_a_problem() -> None:
+    lags = list(range(3_629, 7_379, 25))  # in five minutes
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags)) == [
+        "Group job falls behind: 7,379 messages, and growing."
+    ]
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags[-60:])) == []
+    assert texts(State(rates=rates(groups=[group(7_379)])), points(lags[::-1])) == []
+
+
+def test_a_group_with_lag_and_no_members_is_a_problem() -> None:
+    for consumers, found in (
+        ("none", ["Group job has no members: 20 messages wait."]),
+        ("external", []),
+        ("other-node", []),
+    ):
+        state = State(rates=rates(groups=[group(20, consumers=consumers)]))
+        assert texts(state, points([20] * 40)) == found
+    idle = State(rates=rates(groups=[group(0, consumers="none")]))
+    assert texts(idle, points([0] * 40)) == []
+    grown = State(rates=rates(groups=[group(7_379, consumers="none")]))
+    assert texts(grown, points(list(range(3_629, 7_379, 25)))) == [
+        "Group job has no members: 7,379 messages wait, and their number grows."
+    ]
+
+
+def test_new_dead_letters_of_a_group_are_a_problem() -> None:
+    def found(dead: list[int]) -> list[str]:
+        state = State(rates=rates(groups=[group(0, dead=dead[-1])]))
+        return texts(state, points([0] * len(dead), dead=dead))
+
+    assert found([3000] * 40) == []
+    assert found([0, 1]) == ["Group job has 1 new dead letter of the last 5 min, 1 in all."]
+    # Redriven meanwhile, those that fail again count again.
+    assert found([10, 40, 0, 5]) == [
+        "Group job has 35 new dead letters of the last 5 min, 5 in all."
+    ]
+    assert found([0, 7] + [7] * 200) == []
 
 
 def test_problems_are_told_in_words_with_a_link() -> None:
@@ -188,7 +237,7 @@ def test_problems_are_told_in_words_with_a_link() -> None:
             problem="no space left on device",
             slow_count=1,
             slow=[{"name": "panel", "address": "10.0.0.1:5"}],
-            groups=[{"name": "job", "lag": 20_000}],
+            groups=[group(20_000)],
         ),
         log={"tier": {"problem": "timed out"}},
         limits=[{"name": "topics", "used": 90, "maximum": 100}],
@@ -226,13 +275,38 @@ def test_a_broker_that_does_not_answer_is_the_only_problem() -> None:
 
 def test_a_refusal_is_explained_with_what_to_do() -> None:
     refusal = {"client": "", "principal": "", "address": "10.0.0.1", "action": "log-in"}
-    refusal["name"] = "the password is wrong"
+    refusal |= {"name": "wrong password", "protocol": "http"}
     assert subject_text(refusal) == "10.0.0.1"
-    assert why_text(refusal) == "The log-in failed: the password is wrong."
-    assert remedy_text(refusal) == "Check the credentials that the client sends."
+    assert why_text(refusal) == "The log-in failed: wrong password."
+    assert "penstock user passwd NAME" in remedy_text(refusal)
     refusal |= {"principal": "panel", "action": "subscribe", "name": "secret/#"}
     assert subject_text(refusal) == "panel"
-    assert 'allow = ["subscribe"]' in remedy_text(refusal)
+    assert remedy_text(refusal) == (
+        'Add a rule with allow = ["subscribe"] and topics = ["secret/#"] to panel, '
+        "or correct the client."
+    )
+
+
+def test_a_limit_that_open_files_lowered_says_so() -> None:
+    assert limit_note({"lowered_by": ""}) == ""
+    assert "LimitNOFILE" in limit_note({"lowered_by": "open files"})
+
+
+def test_a_refusal_by_a_deny_rule_names_it_and_says_where_an_allowing_one_goes() -> None:
+    refusal = {"client": "", "principal": "panel", "address": "10.0.0.1", "action": "publish"}
+    refusal |= {"name": "plant/secret/a", "rule": "deny publish on plant/secret/# (role staff)"}
+    assert why_text(refusal) == (
+        "A rule denies panel to publish to plant/secret/a: "
+        "deny publish on plant/secret/# (role staff)."
+    )
+    assert remedy_text(refusal) == (
+        'The first rule that matches decides: put a rule with allow = ["publish"] and '
+        'topics = ["plant/secret/a"] before the denying rule, or change that. '
+        "The rules of panel itself come before those of its roles."
+    )
+
+
+WAITING = {"name": "job", "lag": 1200, "consumers": "members", "members": 2}
 
 
 @pytest.mark.parametrize(
@@ -241,13 +315,70 @@ def test_a_refusal_is_explained_with_what_to_do() -> None:
         ([], ""),
         ([{"name": "job", "lag": 0, "topics": []}], "No group lags"),
         (
-            [{"name": "job", "lag": 1200, "topics": [{"topic": "plant/temp", "lag": 1200}]}],
-            "job lags most: it has to process 1,200 messages, most of them of plant/temp.",
+            [{**WAITING, "consumers": "none", "topics": [{"topic": "orders", "lag": 1200}]}],
+            "job lags most: 1,200 messages wait, all of orders; it has no members.",
+        ),
+        (
+            [{**WAITING, "topics": [{"topic": "a", "lag": 700}, {"topic": "b", "lag": 500}]}],
+            "job lags most: 1,200 messages wait, most of them of a; it has 2 members.",
+        ),
+        (
+            [{**WAITING, "members": 1, "topics": [{"topic": "a", "lag": 500}]}],
+            "job lags most: 1,200 messages wait, 500 of them of a; it has 1 member.",
+        ),
+        (
+            [{**WAITING, "lag": 1, "consumers": "external", "topics": []}],
+            "job lags most: 1 message waits; its reader reports its place itself.",
         ),
     ],
 )
-def test_the_group_that_lags_most_is_named(groups: list[dict[str, Any]], text: str) -> None:
+def test_the_group_that_lags_most_is_named_with_the_cause(
+    groups: list[dict[str, Any]], text: str
+) -> None:
     assert lag_text(groups).startswith(text)
+
+
+def test_a_group_with_lag_and_no_members_is_marked() -> None:
+    def row(lag: int, consumers: str) -> tuple[str, bool]:
+        found = group_row(
+            {
+                "name": "job", "lag": lag, "members": 0, "unacknowledged": 0, "dead": 0, "lost": 0,
+                "offsets": [], "updated": "2026-11-16T10:00:00Z", "consumers": consumers,
+            },
+            NOW,
+        )  # fmt: skip
+        return found["members"], found["is_idle"]
+
+    assert row(5, "none") == ("0", True)
+    assert row(0, "none") == ("0", False)
+    assert row(5, "external") == ("-", False)
+
+
+def test_a_redrive_asks_with_what_will_happen() -> None:
+    found = {"name": "billing", "dead": 2345, "consumers": "members"}
+    assert redrive_text(found) == (
+        "Redrive billing? All 2,345 dead letters are delivered to its members again, "
+        "as if for the first time, and dead again if that fails."
+    )
+    assert redrive_text({**found, "dead": 1, "consumers": "none"}) == (
+        "Redrive billing? Its dead letter is delivered to its members again, "
+        "as if for the first time. The group has no member now: nothing is delivered until one joins."
+    )
+
+
+def test_old_figures_are_not_current() -> None:
+    assert waiting_text([], NOW) == "Measuring …"
+    assert waiting_text(points([1, 2]), NOW + 3) == ""
+    assert waiting_text(points([1, 2]), NOW + 300) == (
+        "There are no current figures: the last are 5 min old. Measuring …"
+    )
+
+
+def test_time_that_was_not_measured_is_a_gap_in_a_line() -> None:
+    assert list(with_gaps([(0.0, 1), (2.0, None), (4.0, 3), (304.0, 5), (306.0, 7)])) == [
+        (0.0, 1), (2.0, None), (4.0, 3), (154.0, None), (304.0, 5), (306.0, 7),
+    ]  # fmt: skip
+    assert list(with_gaps([])) == []
 
 
 def test_an_old_refusal_is_no_problem() -> None:

@@ -1,5 +1,6 @@
 """Rules decide; decisions are cached, bounded, and forgotten when rules change."""
 
+import dataclasses
 import time
 
 import pytest
@@ -66,6 +67,21 @@ def test_a_refusal_names_principal_action_and_the_start_of_the_name() -> None:
     with pytest.raises(NotAllowed) as caught:
         authorize(principal, Action.HOOK, "x" * 5000)
     assert len(str(caught.value)) < 300
+    assert caught.value.rule == ""
+
+
+def test_a_refusal_has_the_rule_that_denies_it_but_not_in_its_text_and_fields() -> None:
+    denying = dataclasses.replace(rule("deny", "a/#", Action.PUBLISH), role="staff")
+    principal = Principal("p", [rule("allow", "a/open"), denying], default=False)
+    for _ in range(2):  # the second one is cached
+        with pytest.raises(NotAllowed) as caught:
+            authorize(principal, Action.PUBLISH, "a/b")
+        assert caught.value.rule == "deny publish on a/# (role staff)"
+        assert "staff" not in str(caught.value)
+        assert caught.value.args == ("p", Action.PUBLISH, "a/b")
+    with pytest.raises(NotAllowed) as caught:
+        authorize(principal, Action.PUBLISH, "b")
+    assert caught.value.rule == ""
 
 
 def test_an_action_on_any_name_at_all() -> None:

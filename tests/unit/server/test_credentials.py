@@ -375,6 +375,7 @@ def test_roles_add_their_rules_behind_those_of_the_principal() -> None:
     assert admits.may(Action.REQUEST, "x")
     assert made.anonymous.may(Action.SUBSCRIBE, "#")
     assert not made.anonymous.may(Action.PUBLISH, "plant/1")
+    assert [each.role for each in both.rules] == ["", "readers", "plant"]
     made.close()
 
 

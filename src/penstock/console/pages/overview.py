@@ -8,14 +8,14 @@ from nicegui import ui
 
 from penstock.console.charts import Line, LineChart
 from penstock.console.history import Collector, Point
-from penstock.console.limits import MEASURE_SECONDS
+from penstock.console.limits import CURRENT_SECONDS, MEASURE_SECONDS
 from penstock.console.problems import Problem, find_problems
 from penstock.console.sessions import LogIn
 from penstock.console.shell import problem_card
 from penstock.console.tables import Column, Table, message_link
-from penstock.console.text import bytes_text, count_text, rate_text
+from penstock.console.text import bytes_text, count_text, duration_text, rate_text
 
-__all__ = ["Overview"]
+__all__ = ["Overview", "waiting_text"]
 
 _PROTOCOL_COLUMNS = (
     Column("protocol", "Protocol", is_name=True),
@@ -38,15 +38,15 @@ class Overview:
 
     def __init__(self, collector: Collector, login: LogIn) -> None:
         self._collector = collector
+        self._login = login
         if not login.has_area("rates"):
             problem_card(
                 "You may not see the rates of this broker: that needs the right to administer "
                 "rates. Topics and groups show what you may read."
             )
             return
-        collector.adopt(login.api)
         self._problems = ui.element("section").classes("card").props('aria-live="polite"')
-        self._shown: tuple[list[Problem], bool] | None = None
+        self._shown: tuple[list[Problem], str] | None = None
         with ui.element("div").classes("figures"):
             self._figures = {
                 name: _figure(name)
@@ -69,12 +69,15 @@ class Overview:
 
     def refresh(self) -> None:
         """Show what the collector knows now."""
+        self._collector.adopt(self._login)
         now = time.time()
         state, points = self._collector.state, list(self._collector.points)
-        self._show_problems(find_problems(state, points, now), waiting=not points)
+        waiting = waiting_text(points, now)
+        is_known = not waiting or state.away_since is not None
+        self._show_problems(find_problems(state, points, now) if is_known else [], waiting)
         if not points:
             return
-        self._show_figures(points[-1])
+        self._show_figures(None if waiting else points[-1])
         labels = [name for name in points[-1].messages_in if _any(points, name)]
         received = {name: _rates(points, "messages_in", name) for name in labels}
         sent = {name: _rates(points, "messages_out", name) for name in labels}
@@ -94,10 +97,11 @@ class Overview:
             },
             now,
         )
-        self._protocols.show([_protocol_row(each) for each in state.rates["protocols"]])
-        self._topics.show([_topic_row(each) for each in state.rates["topics"][:10]])
+        rates = {"protocols": [], "topics": []} if waiting else state.rates
+        self._protocols.show([_protocol_row(each) for each in rates["protocols"]])
+        self._topics.show([_topic_row(each) for each in rates["topics"][:10]])
 
-    def _show_problems(self, problems: list[Problem], *, waiting: bool) -> None:
+    def _show_problems(self, problems: list[Problem], waiting: str) -> None:
         if (problems, waiting) == self._shown:
             return
         self._shown = problems, waiting
@@ -105,7 +109,7 @@ class Overview:
         self._problems.classes(replace="card problem problems" if problems else "card fine")
         with self._problems:
             if waiting and not problems:
-                ui.label("Measuring …")
+                ui.label(waiting)
             elif not problems:
                 ui.label("Nothing is wrong right now.")
             for problem in problems:
@@ -113,7 +117,12 @@ class Overview:
                     ui.label(problem.text)
                     ui.link("Look", problem.link)
 
-    def _show_figures(self, point: Point) -> None:
+    def _show_figures(self, point: Point | None) -> None:
+        if point is None:
+            for shown, below in self._figures.values():
+                shown.set_text("-")
+                below.set_text("")
+            return
         rates, log = self._collector.state.rates, self._collector.state.log
         received, sent = sum(point.messages_in.values()), sum(point.messages_out.values())
         topics = f"{count_text(rates['topic_count'])} topics and channels"
@@ -129,6 +138,16 @@ class Overview:
             shown, below = self._figures[name]
             shown.set_text(value)
             below.set_text(note)
+
+
+def waiting_text(points: Sequence[Point], now: float) -> str:
+    """Return why there are no current figures, nothing if there are some."""
+    if not points:
+        return "Measuring …"
+    age = now - points[-1].time
+    if age <= CURRENT_SECONDS:
+        return ""
+    return f"There are no current figures: the last are {duration_text(age)} old. Measuring …"
 
 
 def _figure(name: str) -> tuple[ui.label, ui.label]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from penstock.console.dialogs import show_facts
-from penstock.console.refusal_text import remedy_text, why_text
+from penstock.console.refusal_text import limit_note, remedy_text, why_text
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
 from penstock.console.text import ago_text, bytes_text, count_text, time_text
@@ -119,3 +119,5 @@ def _limit(limit: dict[str, Any]) -> None:
         with meter:
             ui.element("div").style(f"width: {min(100 * share, 100):.1f}%")
         ui.label(limit["setting"]).classes("muted mono")
+        if note := limit_note(limit):
+            ui.label(note).classes("muted")

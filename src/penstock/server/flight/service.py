@@ -292,6 +292,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
                     protocol=FLIGHT.label,
                     action=str(error.action),
                     name=error.topic,
+                    rule=error.rule or None,
                 )
                 raise
 

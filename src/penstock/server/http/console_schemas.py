@@ -4,7 +4,7 @@ The console is made of them. Times are in UTC.
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -63,7 +63,8 @@ class Me(Struct, frozen=True):
     """The caller. `administers` are the areas that it has the right to administer.
 
     `publish` and `subscribe` say whether it may do so with the topic of the query; without one,
-    with all topics. `log` is the kind of the broker's log: `arrow`, `kafka` or `memory`.
+    with all topics. `groups` says which consumer groups it may use: `all`, `some` or `none`. `log`
+    is the kind of the broker's log: `arrow`, `kafka` or `memory`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Me(Struct, frozen=True):
     administers: list[str]
     publish: bool
     subscribe: bool
+    groups: Literal["all", "some", "none"]
     log: str
 
 
@@ -208,7 +210,8 @@ class Refusal(Struct, frozen=True):
     """A refused act or log-in, and how often it happened since `time`.
 
     `action` is `log-in` or the right that was missing, `name` the topic or area, or the reason.
-    `client` is the name of the client that was refused last, empty if it has none.
+    `client` is the name of the client that was refused last, empty if it has none. `rule` is the
+    rule that denies the act, such as `deny publish on plant/#`, empty if no rule allows it.
     """
 
     time: datetime
@@ -220,6 +223,7 @@ class Refusal(Struct, frozen=True):
     action: str
     name: str
     client: str = ""
+    rule: str = ""
 
 
 class FailedConnections(Struct, frozen=True):
@@ -237,12 +241,16 @@ class Refusals(Struct, frozen=True):
 
 
 class LimitUse(Struct, frozen=True):
-    """How much of a limit is in use; `setting` is its name in the configuration."""
+    """How much of a limit is in use; `setting` is its name in the configuration.
+
+    `lowered_by` is `open files` if the process may open too few for the limit that is set.
+    """
 
     name: str
     setting: str
     used: Count
     maximum: Count
+    lowered_by: str = ""
 
 
 class QuotaUse(Struct, frozen=True):

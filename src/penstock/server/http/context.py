@@ -60,6 +60,8 @@ class HttpContext:
     """Returns the last refusals, the newest first."""
     connections_max: Callable[[], int] = lambda: 0
     """Returns the limit of connections."""
+    connections_lowered: Callable[[], bool] = lambda: False
+    """Returns whether that is less than configured, because of the limit of open files."""
     quotas: Callable[[], list[Quota]] = list
     """Returns the quotas of all principals."""
     client: int = 0

@@ -46,6 +46,7 @@ async def show_group(context: HttpContext, principal: Principal, query: GroupQue
     group = found[0]
     return GroupDetail(
         name=group.name,
+        consumers=group.consumers,
         pattern=group.pattern,
         lag=group.lag,
         lost=group.lost,

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,7 +12,12 @@ import msgspec
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.core.groups import GroupFigures
-from penstock.limits import HTTP_RATES_CLIENTS_MAX, HTTP_RATES_MAX, HTTP_SEGMENTS_MAX
+from penstock.limits import (
+    GROUP_OWNER_SILENT_SECONDS,
+    HTTP_RATES_CLIENTS_MAX,
+    HTTP_RATES_MAX,
+    HTTP_SEGMENTS_MAX,
+)
 from penstock.model import Durability
 from penstock.ports import GroupState, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
@@ -20,6 +26,7 @@ from penstock.server.http.client_counts import ClientCounts, client_of, count_cl
 from penstock.server.http.context import HttpContext
 from penstock.server.http.errors import ApiError
 from penstock.server.http.schemas import (
+    Consumers,
     Group,
     GroupOffset,
     Groups,
@@ -37,7 +44,14 @@ from penstock.server.http.schemas import (
     TopicRetention,
 )
 
-__all__ = ["RateMeter", "describe_log", "groups_of", "list_groups", "readable_topics"]
+__all__ = [
+    "RateMeter",
+    "consumers_of",
+    "describe_log",
+    "groups_of",
+    "list_groups",
+    "readable_topics",
+]
 
 _DURABILITY: Final = {
     Durability.FSYNC: "fsync",
@@ -144,7 +158,7 @@ async def groups_of(context: HttpContext) -> list[Group]:
     def read() -> list[Group]:
         states = storage.groups.all()
         lags = context.group_lag.of(states, bounds)
-        return [_group(state, lags[name]) for name, state in states.items()]
+        return [_group(state, lags[name], node=storage.partition) for name, state in states.items()]
 
     found = await asyncio.to_thread(read)
     groups = context.broker.groups
@@ -158,11 +172,26 @@ def _with_figures(group: Group, figures: GroupFigures | None) -> Group:
     if figures is None:
         return group
     return msgspec.structs.replace(
-        group, members=figures.members, unacknowledged=figures.unacknowledged
+        group,
+        consumers="members" if figures.members else "none",
+        members=figures.members,
+        unacknowledged=figures.unacknowledged,
     )
 
 
-def _group(state: GroupState, lags: Mapping[int, Lag]) -> Group:
+def consumers_of(state: GroupState, *, node: int) -> Consumers:
+    """Return what reads for a group that has no members in memory."""
+    progress = state.progress
+    if progress is None:
+        return "external"
+    silent_us = time.time() * 1_000_000 - state.updated_us
+    if progress.used and progress.node not in (-1, node):
+        # A node that was killed does not say that its members are gone.
+        return "none" if silent_us > GROUP_OWNER_SILENT_SECONDS * 1_000_000 else "other-node"
+    return "none"
+
+
+def _group(state: GroupState, lags: Mapping[int, Lag], *, node: int) -> Group:
     offsets = [
         GroupOffset(partition=number, offset=max(offset, 0), lag=lags[number].messages)
         for number, offset in sorted(state.offsets.items())
@@ -174,6 +203,7 @@ def _group(state: GroupState, lags: Mapping[int, Lag]) -> Group:
     patterns = None if subscription is None else subscription.patterns or subscription.topics
     return Group(
         name=state.group,
+        consumers=consumers_of(state, node=node),
         pattern=patterns[0] if patterns and len(patterns) == 1 else None,
         members=0,
         unacknowledged=0 if progress is None else sum(run.size for run in progress.pending),

@@ -4,7 +4,7 @@ Times are in UTC. Counts are since the broker started, unless the field says oth
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,6 +26,7 @@ __all__ = [
     "Client",
     "Clients",
     "ClientsQuery",
+    "Consumers",
     "Deleted",
     "Document",
     "Failure",
@@ -415,6 +416,11 @@ class TopicLag(Struct, frozen=True):
     lag: Count
 
 
+Consumers: TypeAlias = Literal["members", "none", "other-node", "external"]
+"""What reads for a group: members at this broker, no client, members at another node, or a reader
+that keeps its own place and reports it, such as a Spark query."""
+
+
 class Group(Struct, frozen=True):
     """A consumer group, such as a Spark query. `lost` offsets were gone before it read them.
 
@@ -426,6 +432,7 @@ class Group(Struct, frozen=True):
     """
 
     name: str
+    consumers: Consumers
     pattern: str | None
     members: Count
     unacknowledged: Count
@@ -450,6 +457,7 @@ class GroupDetail(Struct, frozen=True):
     """A consumer group as in the list of groups, with its members."""
 
     name: str
+    consumers: Consumers
     pattern: str | None
     unacknowledged: Count
     dead: Count

@@ -1,7 +1,7 @@
 """API handlers for what a caller may do, what was refused, and which limits are near."""
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
 from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.core.quotas import NO_LIMITS
@@ -38,8 +38,16 @@ async def describe_caller(context: HttpContext, principal: Principal, query: MeQ
         administers=[area for area in AREAS if is_allowed(principal, Action.ADMINISTER, area)],
         publish=is_allowed(principal, Action.PUBLISH, topic),
         subscribe=is_allowed(principal, Action.SUBSCRIBE, topic),
+        groups=_groups(principal),
         log=context.storage.status().kind,
     )
+
+
+def _groups(principal: Principal) -> Literal["all", "some", "none"]:
+    """Return which consumer groups a principal may use."""
+    if is_allowed(principal, Action.GROUP, EVERYTHING):
+        return "all"
+    return "some" if principal.may_anywhere(Action.GROUP) else "none"
 
 
 async def list_refusals(context: HttpContext, principal: Principal, _query: NoQuery) -> Refusals:
@@ -58,6 +66,7 @@ async def list_refusals(context: HttpContext, principal: Principal, _query: NoQu
                 action=each.action,
                 name=each.name,
                 client=each.client,
+                rule=each.rule,
             )
             for each in context.refusals()
         ],
@@ -71,10 +80,10 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
     broker = context.broker
     topics, memory = broker.topics, broker.memory
     found = [
-        LimitUse("topics", "limits.topics_max", topics.live, topics.capacity),
+        LimitUse("topics", "broker.topics_max", topics.live, topics.capacity),
         LimitUse(
             "bytes of topic names",
-            "limits.topic_names_bytes_max",
+            "broker.topic_names_bytes_max",
             topics.name_bytes,
             topics.name_bytes_max,
         ),
@@ -84,6 +93,7 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
             "limits.connections_max",
             context.connections(),
             context.connections_max(),
+            lowered_by="open files" if context.connections_lowered() else "",
         ),
     ]
     bounded = [each for each in found if each.maximum < UNLIMITED]
