@@ -7,7 +7,7 @@ from nicegui import ui
 
 from penstock.console.limits import HISTORY_SECONDS
 
-__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart"]
+__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart", "chart_options"]
 
 _COLORS: Final = (
     "#0b6bcb", "#d9822b", "#1d9a6c", "#b04ac7", "#c9453b", "#7a8794", "#3aa6b9",
@@ -30,7 +30,7 @@ class LineChart:
     def __init__(self, label: str, *, stacked: bool = False) -> None:
         self._stacked = stacked
         self._chart = (
-            ui.echart(_options()).classes("chart").props(f'role="img" aria-label="{label}"')
+            ui.echart(chart_options()).classes("chart").props(f'role="img" aria-label="{label}"')
         )
 
     def show(self, lines: Mapping[str, Line], now: float) -> None:
@@ -59,15 +59,18 @@ class LineChart:
         }
 
 
-def _options() -> dict[str, Any]:
+def chart_options() -> dict[str, Any]:
+    """Return the options of a chart without lines."""
     text = AXIS_TEXT
     return {
         "animation": False,
-        "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
+        "useUTC": True,  # as all times of the console
+        "grid": {"left": 8, "right": 36, "top": 30, "bottom": 4, "containLabel": True},
         "legend": {"top": 0, "left": 0, "itemWidth": 14, "itemHeight": 8, "textStyle": text,
                    "type": "scroll", "data": []},
         "tooltip": {"trigger": "axis", "confine": True},
-        "xAxis": {"type": "time",
+        "xAxis": {"type": "time", "name": "UTC", "nameGap": 6,
+                  "nameTextStyle": {**text, "verticalAlign": "top", "padding": [7, 0, 0, 0]},
                   "axisLabel": {**text, "hideOverlap": True, "showMaxLabel": False},
                   "axisLine": {"lineStyle": {"color": _LINE}}},
         "yAxis": {"type": "value", "min": 0, "axisLabel": text,

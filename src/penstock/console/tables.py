@@ -21,8 +21,9 @@ class Column:
     """A column of a table.
 
     `link` is the field with the address that the cell leads to. A `wide` column is left out on
-    narrow screens; a `cut` one ends in an ellipsis; one that `wraps` has several lines. Names are
-    left-aligned and of one width.
+    narrow screens, a `narrow` one on wide ones; a `cut` one ends in an ellipsis, but names have
+    several lines on narrow screens; one that `wraps` always has. Names are left-aligned and of one
+    width.
     """
 
     field: str
@@ -32,6 +33,7 @@ class Column:
     cut: bool = False
     is_name: bool = False
     wraps: bool = False
+    narrow: bool = False
 
 
 class Table:
@@ -53,8 +55,9 @@ class Table:
             pagination=0,
         )
         self._table.classes("table tall" if tall else "table").props(
-            f'flat dense hide-bottom hide-pagination no-data-label="{html.escape(empty)}"'
+            "flat dense hide-bottom hide-pagination"
         )
+        self.set_empty(empty)
         for column in columns:
             if column.link:
                 self._table.add_slot(f"body-cell-{column.field}", _link_slot(column))
@@ -69,6 +72,10 @@ class Table:
         else:
             self._table.props(remove="hide-bottom")
         self._table.rows = found
+
+    def set_empty(self, text: str) -> None:
+        """Set what a table without rows says."""
+        self._table.props(f'no-data-label="{html.escape(text)}"')
 
     def add_actions(self, actions: Mapping[str, Action]) -> None:
         """Add a column with buttons by label for each row."""
@@ -105,6 +112,7 @@ def _column(column: Column) -> dict[str, Any]:
         name
         for name, wanted in (
             ("wide", column.wide),
+            ("narrow", column.narrow),
             ("cut", column.cut),
             ("name", column.is_name),
             ("wraps", column.wraps),
@@ -117,7 +125,7 @@ def _column(column: Column) -> dict[str, Any]:
         "field": column.field,
         "align": "left" if column.is_name or column.cut or column.wraps else "right",
         "classes": classes,
-        "headerClasses": "wide" if column.wide else "",
+        "headerClasses": "wide" if column.wide else "narrow" if column.narrow else "",
     }
 
 
