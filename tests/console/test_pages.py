@@ -380,7 +380,7 @@ def test_names_of_topics_are_whole_on_a_narrow_screen(
     page.set_viewport_size({"width": 390, "height": 844})
     try:
         operator.open(path)
-        link = page.get_by_role("link", name="plant/narrow/line-02/temperature")
+        link = page.get_by_role("link", name="plant/narrow/line-02/temperature").first
         expect(link).to_be_visible()
         cell = link.locator("xpath=..")
         assert cell.evaluate("(each) => each.scrollWidth <= each.clientWidth")
@@ -644,6 +644,8 @@ def test_a_page_fits_two_widths_in_both_themes_and_every_control_has_a_name(
                     page.get_by_role("heading", level=1).click()  # shortcuts are for pages
                 if path == "/pipeline":
                     expect(page.get_by_role("row", name="temps").first).to_be_visible()
+                    replay = page.get_by_role("button", name=re.compile("^Edit and replay"))
+                    expect(replay.first).to_be_visible()
                 if path in CHARTED:
                     expect(page.locator("canvas").last).to_be_visible()
                 name = path.strip("/") or "overview"

@@ -65,12 +65,13 @@ def chart_options() -> dict[str, Any]:
     return {
         "animation": False,
         "useUTC": True,  # as all times of the console
-        "grid": {"left": 8, "right": 36, "top": 30, "bottom": 4, "containLabel": True},
-        "legend": {"top": 0, "left": 0, "itemWidth": 14, "itemHeight": 8, "textStyle": text,
-                   "type": "scroll", "data": []},
+        "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
+        "title": {"text": "times in UTC", "top": 0, "right": 12, "padding": 2,
+                  "textStyle": {**text, "fontWeight": "normal"}},
+        "legend": {"top": 0, "left": 0, "right": 96, "itemWidth": 14, "itemHeight": 8,
+                   "textStyle": text, "type": "scroll", "data": []},
         "tooltip": {"trigger": "axis", "confine": True},
-        "xAxis": {"type": "time", "name": "UTC", "nameGap": 6,
-                  "nameTextStyle": {**text, "verticalAlign": "top", "padding": [7, 0, 0, 0]},
+        "xAxis": {"type": "time",
                   "axisLabel": {**text, "hideOverlap": True, "showMaxLabel": False},
                   "axisLine": {"lineStyle": {"color": _LINE}}},
         "yAxis": {"type": "value", "min": 0, "axisLabel": text,

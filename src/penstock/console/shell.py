@@ -50,6 +50,7 @@ _THEME_COOKIE: Final = (
     "document.cookie = 'theme={theme}; path=/; max-age=31536000; SameSite=Strict'"
 )
 
+_SCRIPT_SECONDS_MAX: Final = 10.0
 _IS_DARK: Final = "document.body.classList.contains('body--dark')"
 
 
@@ -137,10 +138,12 @@ class Shell:
         """Change between light and dark, and remember it in a cookie."""
         is_dark = self._dark.value
         if is_dark is None:
-            is_dark = await ui.run_javascript(_IS_DARK)
+            is_dark = await ui.run_javascript(_IS_DARK, timeout=_SCRIPT_SECONDS_MAX)
+        # The cookie is set before the page changes: the next page may be asked for right then.
+        theme = "light" if is_dark else "dark"
+        cookie = _THEME_COOKIE.format(theme=theme)
+        await ui.run_javascript(cookie, timeout=_SCRIPT_SECONDS_MAX)
         self._dark.set_value(not is_dark)
-        theme = "dark" if self._dark.value else "light"
-        ui.run_javascript(_THEME_COOKIE.format(theme=theme))
 
     async def _pressed(self, event: KeyEventArguments) -> None:
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta:

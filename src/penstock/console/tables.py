@@ -59,8 +59,8 @@ class Table:
         )
         self.set_empty(empty)
         for column in columns:
-            if column.link:
-                self._table.add_slot(f"body-cell-{column.field}", _link_slot(column))
+            if column.link or (column.is_name and column.cut):
+                self._table.add_slot(f"body-cell-{column.field}", _name_slot(column))
 
     def show(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Replace all rows."""
@@ -129,10 +129,19 @@ def _column(column: Column) -> dict[str, Any]:
     }
 
 
-def _link_slot(column: Column) -> str:
+_NAME = (
+    "<template v-for=\"level in String(props.value ?? '').split(/(?<=\\/)/)\">"
+    "{{ level }}<wbr></template>"
+)
+"""A name that has a new line, if it needs one, behind a slash."""
+
+
+def _name_slot(column: Column) -> str:
+    if not column.link:
+        return f'<q-td :props="props">{_NAME}</q-td>'
     return (
         f'<q-td :props="props"><a v-if="props.row.{column.link}" :href="props.row.{column.link}">'
-        "{{ props.value }}</a><span v-else>{{ props.value }}</span></q-td>"
+        f"{_NAME}</a><span v-else>{_NAME}</span></q-td>"
     )
 
 

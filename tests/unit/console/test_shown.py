@@ -42,7 +42,7 @@ def test_times_of_rows_and_charts_are_utc() -> None:
     assert clock_text(None) == ""
     options = chart_options()
     assert options["useUTC"] is True
-    assert options["xAxis"]["name"] == "UTC"
+    assert options["title"]["text"] == "times in UTC"
 
 
 def test_times_of_queries_are_utc(monkeypatch: pytest.MonkeyPatch) -> None:
