@@ -622,6 +622,9 @@ UNNAMED = """() => [...document.querySelectorAll('button, a, input, textarea, [r
     .filter((each) => each.offsetParent && !(each.innerText.trim() || each.ariaLabel
         || each.labels?.length || each.getAttribute('aria-labelledby')))
     .map((each) => each.outerHTML.slice(0, 200))"""
+CUT_TABLES = """() => [...document.querySelectorAll('.q-table__middle')]
+    .filter((each) => each.scrollWidth > each.clientWidth)
+    .map((each) => each.innerText.slice(0, 200))"""
 WIDER = "() => document.documentElement.scrollWidth - window.innerWidth"
 
 
@@ -636,6 +639,7 @@ def test_a_page_fits_two_widths_in_both_themes_and_every_control_has_a_name(
             expect(page.locator(f"body.body--{theme}")).to_be_visible()
             assert page.evaluate(WIDER) <= 0, (width, theme)
             assert page.evaluate(UNNAMED) == [], (width, theme)
+            assert page.evaluate(CUT_TABLES) == [], (width, theme)
             if SCREENSHOTS:
                 if path == "/sql" and not page.locator("canvas").count():
                     page.get_by_label("Query").fill(PICTURED)

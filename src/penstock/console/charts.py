@@ -66,7 +66,7 @@ def chart_options() -> dict[str, Any]:
         "animation": False,
         "useUTC": True,  # as all times of the console
         "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
-        "title": {"text": "times in UTC", "top": 0, "right": 12, "padding": 2,
+        "title": {"text": "times in UTC", "top": 6, "right": 12, "padding": 2,
                   "textStyle": {**text, "fontWeight": "normal"}},
         "legend": {"top": 0, "left": 0, "right": 96, "itemWidth": 14, "itemHeight": 8,
                    "textStyle": text, "type": "scroll", "data": []},
