@@ -254,6 +254,20 @@ def test_topics_come_in_pages_and_by_prefix(broker: HttpBroker) -> None:
     assert pages == 3
 
 
+def test_topics_come_in_the_order_of_their_names_with_their_number(broker: HttpBroker) -> None:
+    with lamamq_bytes.client(broker) as sender:
+        for name in (b"a/c", b"a/a", b"b", b"a/d", b"a/b"):
+            sender.request(lamamq_bytes.push(0, name, b"x"))
+    first = broker.get("/api/topics?prefix=a/&order=name&limit=3").json()
+    assert [topic["name"] for topic in first["topics"]] == ["a/a", "a/b", "a/c"]
+    assert (first["found"], first["next"]) == (4, 3)
+    rest = broker.get("/api/topics?prefix=a/&order=name&limit=3&after=3").json()
+    assert [topic["name"] for topic in rest["topics"]] == ["a/d"]
+    assert (rest["found"], rest["next"]) == (4, None)
+    assert broker.get("/api/topics?prefix=a/").json()["found"] is None
+    assert broker.get("/api/topics?order=name&after=9").json()["topics"] == []
+
+
 def test_a_client_shows_what_it_sent_and_got(broker: HttpBroker) -> None:
     with (
         lamamq_bytes.subscriber(broker, b"t/#", b"u") as subscriber,
@@ -287,6 +301,9 @@ def test_a_client_shows_what_it_sent_and_got(broker: HttpBroker) -> None:
         nobody = f"/api/subscriptions?connection={one['connection']}"
         assert broker.get(nobody).json()["subscriptions"] == []
         assert broker.get("/api/clients?protocol=herald").json()["clients"] == []
+        named = broker.get("/api/clients?contains=ENDER").json()["clients"]
+        assert [each["name"] for each in named] == ["sender"]
+        assert broker.get("/api/clients?contains=nobody").json()["clients"] == []
         page = broker.get("/api/clients?limit=1").json()
         rest = broker.get(f"/api/clients?limit=1&after={page['next']}").json()
         assert rest["clients"][0]["id"] == page["next"] != page["clients"][0]["id"]

@@ -55,7 +55,7 @@ def test_a_wheel_has_no_generated_c_and_stripped_libraries(wheel: Path) -> None:
         fields = Parser().parsestr(archive.read(metadata).decode())
         packages = {name.partition("/")[0] for name in archive.namelist()}
     assert suffixes <= {
-        "", ".py", ".pyi", ".so", ".typed", ".properties", ".txt", ".css", ".svg"
+        "", ".py", ".pyi", ".so", ".typed", ".properties", ".txt", ".css", ".svg", ".js"
     }  # fmt: skip
     assert (fields["Name"], fields["Version"]) == ("penstock-broker", penstock.__version__)
     assert {"penstock", "pyspark_penstock"} < packages

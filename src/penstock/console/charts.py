@@ -7,7 +7,7 @@ from nicegui import ui
 
 from penstock.console.limits import CURRENT_SECONDS, HISTORY_SECONDS
 
-__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart", "with_gaps"]
+__all__ = ["AXIS_TEXT", "GRID_LINE", "Line", "LineChart", "chart_options", "with_gaps"]
 
 _COLORS: Final = (
     "#0b6bcb", "#d9822b", "#1d9a6c", "#b04ac7", "#c9453b", "#7a8794", "#3aa6b9",
@@ -30,7 +30,7 @@ class LineChart:
     def __init__(self, label: str, *, stacked: bool = False) -> None:
         self._stacked = stacked
         self._chart = (
-            ui.echart(_options()).classes("chart").props(f'role="img" aria-label="{label}"')
+            ui.echart(chart_options()).classes("chart").props(f'role="img" aria-label="{label}"')
         )
 
     def show(self, lines: Mapping[str, Line], now: float) -> None:
@@ -69,13 +69,17 @@ def with_gaps(line: Line) -> Iterator[tuple[float, float | None]]:
         yield time, value
 
 
-def _options() -> dict[str, Any]:
+def chart_options() -> dict[str, Any]:
+    """Return the options of a chart without lines."""
     text = AXIS_TEXT
     return {
         "animation": False,
+        "useUTC": True,  # as all times of the console
         "grid": {"left": 8, "right": 12, "top": 30, "bottom": 4, "containLabel": True},
-        "legend": {"top": 0, "left": 0, "itemWidth": 14, "itemHeight": 8, "textStyle": text,
-                   "type": "scroll", "data": []},
+        "title": {"text": "times in UTC", "top": 6, "right": 12, "padding": 2,
+                  "textStyle": {**text, "fontWeight": "normal"}},
+        "legend": {"top": 0, "left": 0, "right": 96, "itemWidth": 14, "itemHeight": 8,
+                   "textStyle": text, "type": "scroll", "data": []},
         "tooltip": {"trigger": "axis", "confine": True},
         "xAxis": {"type": "time",
                   "axisLabel": {**text, "hideOverlap": True, "showMaxLabel": False},

@@ -3,6 +3,7 @@
 from typing import Final
 
 __all__ = [
+    "ADDRESS_CHARACTERS_MAX",
     "ANONYMOUS_REFUSED_SECONDS",
     "ANSWER_BYTES_MAX",
     "ANSWER_SECONDS_MAX",
@@ -16,6 +17,7 @@ __all__ = [
     "REFUSED_SECONDS",
     "SESSIONS_MAX",
     "SESSION_SECONDS_MAX",
+    "SORTED_TOPICS_MAX",
     "SQL_CHARACTERS_MAX",
     "SQL_MESSAGES_MAX",
     "SQL_MESSAGES_PAGE",
@@ -50,6 +52,8 @@ PAGE_ROWS: Final = 50
 """Rows of a table; further ones are on the next page."""
 TOPIC_ROWS: Final = 25
 """Topics on a page, each with its last value."""
+SORTED_TOPICS_MAX: Final = 5000
+"""Topics of a broker up to which a list is sorted by name: the broker looks at all of them."""
 TAIL_MESSAGES_MAX: Final = 100
 """Messages that a live tail shows."""
 FRAME_BYTES_MAX: Final = 64 << 10
@@ -59,6 +63,8 @@ SESSION_SECONDS_MAX: Final = 12 * 60 * 60
 """Log-ins that are kept, and for how long; above the number, the oldest ends."""
 LOGIN_BYTES_MAX: Final = 16 << 10
 """Body of a log-in."""
+ADDRESS_CHARACTERS_MAX: Final = 2000
+"""Address of a page that a log-in leads back to; a longer one leads to the first page."""
 SQL_CHARACTERS_MAX: Final = 20_000
 SQL_ROWS_MAX: Final = 1000
 SQL_SECONDS_MAX: Final = 20.0

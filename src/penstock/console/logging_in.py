@@ -2,21 +2,24 @@
 
 import html
 import time
+from collections.abc import Mapping
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.console.api import ApiRefused, BrokerApi, BrokerAway, basic, bearer
 from penstock.console.limits import (
+    ADDRESS_CHARACTERS_MAX,
     ANONYMOUS_REFUSED_SECONDS,
     LOGIN_BYTES_MAX,
     SESSION_SECONDS_MAX,
 )
 from penstock.console.sessions import COOKIE, LogIn, LogIns, login_of
+from penstock.console.shell import PLACES
 
-__all__ = ["LogInPage"]
+__all__ = ["LogInPage", "log_in_address", "page_theme", "target_of"]
 
 _PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Log in · Penstock</title>
@@ -25,14 +28,43 @@ _PAGE: Final = """<!doctype html>
 <body class="login {theme}"><main><form method="post" action="/login" autocomplete="on">
 <h1>Penstock</h1><p class="muted">Log in as a principal of the broker at {url}.</p>
 {problem}
-<label>User name<input name="username" autocomplete="username" autofocus></label>
-<label>Password<input name="password" type="password" autocomplete="current-password"></label>
+<input name="to" type="hidden" value="{target}">
+<label>User name<input name="username" autocomplete="username" value="{username}"{at_name}></label>
+<label>Password<input name="password" type="password"
+ autocomplete="current-password"{at_password}></label>
 <p class="muted or">or</p>
 <label>Token or API key<input name="token" type="password" autocomplete="off"></label>
 <button type="submit">Log in</button>
 </form></main></body></html>
 """
 _PROBLEM: Final = '<p class="problem" role="alert">{text}</p>'
+_NOTHING: Final[Mapping[str, str]] = {}
+_PATHS: Final = frozenset(place.path for place in PLACES)
+
+
+def target_of(address: str) -> str:
+    """Return the page of this console, with its query, that an address means; `/` if none."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "/"
+    is_other = parts.scheme or parts.netloc or parts.path not in _PATHS
+    if is_other or len(address) > ADDRESS_CHARACTERS_MAX:
+        return "/"
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def log_in_address(request: Request) -> str:
+    """Return the address of the log-in that leads back to the page of a request."""
+    url = request.url
+    target = target_of(f"{url.path}?{url.query}" if url.query else url.path)
+    return "/login" if target == "/" else f"/login?to={quote(target, safe='')}"
+
+
+def page_theme(request: Request) -> str:
+    """Return the theme that a visitor chose; empty for that of its system."""
+    theme = request.cookies.get("theme", "")
+    return theme if theme in {"dark", "light"} else ""
 
 
 class LogInPage:
@@ -52,28 +84,28 @@ class LogInPage:
 
     async def show(self, request: Request) -> Response:
         """Show the form."""
-        return self._page(request)
+        return self._page(request, given={"to": request.query_params.get("to", "")})
 
     async def log_in(self, request: Request) -> Response:
         """Check credentials with the broker; set the cookie, or show the form again."""
         form = await _form(request)
         if form is None:
-            return self._page(request, "that is too long", 413)
+            return self._page(request, "That is too long.", 413)
         if form.get("token"):
             authorization = bearer(form["token"])
         else:
             authorization = basic(form.get("username", ""), form.get("password", ""))
         if not authorization.isascii():
-            return self._page(request, "a token consists of ASCII characters", 401)
+            return self._page(request, "A token consists of ASCII characters.", 401, given=form)
         api = self._api.with_credentials(authorization)
         try:
             login = login_of(api, await api.get("/api/me"))
         except ApiRefused as error:
             text = "These credentials are not valid." if error.status == 401 else str(error)
-            return self._page(request, text, 401)
+            return self._page(request, text, 401, given=form)
         except BrokerAway as error:
-            return self._page(request, str(error), 502)
-        answer = RedirectResponse("/", 303)
+            return self._page(request, str(error), 502, given=form)
+        answer = RedirectResponse(target_of(form.get("to", "")), 303)
         answer.set_cookie(
             COOKIE,
             self._logins.add(login),
@@ -131,12 +163,25 @@ class LogInPage:
         login.administers, login.log = frozenset(me["administers"]), str(me["log"])
         return True
 
-    def _page(self, request: Request, problem: str = "", status: int = 200) -> Response:
+    def _page(
+        self,
+        request: Request,
+        problem: str = "",
+        status: int = 200,
+        *,
+        given: Mapping[str, str] = _NOTHING,
+    ) -> Response:
+        """Return the form, with the user name that was given, and why that did not suffice."""
+        username = given.get("username", "")
         shown = _PROBLEM.format(text=html.escape(problem)) if problem else ""
         text = _PAGE.format(
             url=html.escape(self._api.url),
             problem=shown,
-            theme="dark" if request.cookies.get("theme") == "dark" else "",
+            theme=page_theme(request),
+            target=html.escape(target_of(given.get("to", ""))),
+            username=html.escape(username),
+            at_name="" if username else " autofocus",
+            at_password=" autofocus" if username else "",
         )
         return HTMLResponse(text, status)
 

@@ -1,10 +1,13 @@
 """One message: its fields, its payload in each form, its frame in each protocol; publishing."""
 
 import base64
+from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import ui
 
+from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.dialogs import attempt, show_facts
 from penstock.console.frames import ShownFrame, frames_of
 from penstock.console.limits import FRAME_BYTES_MAX
@@ -12,8 +15,9 @@ from penstock.console.payloads import FORMS, best_form, payload_text
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
 from penstock.console.text import bytes_text, time_text
+from penstock.protocols import PROTOCOLS
 
-__all__ = ["open_message", "open_publish"]
+__all__ = ["open_message", "open_publish", "sender_of"]
 
 _TITLES = {"json": "JSON", "messagepack": "MessagePack", "text": "Text", "hex": "Hex"}
 _FIELD_COLUMNS = (
@@ -23,22 +27,45 @@ _FIELD_COLUMNS = (
     Column("meaning", "Meaning", cut=True),
 )
 _FIELD_BYTES_SHOWN = 10
+_BUTTON = "outline no-caps padding='4px 12px'"
 
 
-def open_message(login: LogIn, message: dict[str, Any], *, may_publish: bool) -> None:
-    """Open the dialog of a message."""
+async def sender_of(login: LogIn, message: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the client that sent a message, if it is connected and the visitor may see it."""
+    if not login.has_area("clients") or message["protocol"] not in PROTOCOLS.labels:
+        return None
+    query = {"protocol": message["protocol"], "contains": message["sender"]}
+    try:
+        found = await login.api.get("/api/clients", query)
+    except (ApiRefused, BrokerAway):
+        return None
+    sent = datetime.fromisoformat(message["time"])
+    for client in found["clients"]:
+        is_its_name = client["name"] == message["sender"]
+        if is_its_name and datetime.fromisoformat(client["since"]) <= sent:
+            return dict(client)
+    return None
+
+
+def open_message(
+    login: LogIn, message: dict[str, Any], sender: dict[str, Any] | None, *, may_publish: bool
+) -> None:
+    """Open the dialog of a message; `sender` is the client that sent it, None if not known."""
     value = base64.b64decode(message["value"])
     headers = tuple((each["name"], base64.b64decode(each["value"])) for each in message["headers"])
     with ui.dialog() as dialog, ui.card().classes("card"):
         ui.label(f"Message {message['offset']:,}").classes("heading")
-        show_facts(_facts(message, headers))
+        show_facts(_facts(message, headers, sender))
+        if sender is not None:
+            address = f"/clients?search={quote(sender['name'], safe='')}"
+            ui.link("Sender among the clients", address)
         _payload(value, whole=message["bytes"])
         with ui.expansion("As a frame of each protocol").classes("whole") as frames:
             ui.label("").classes("muted")
         frames.on_value_change(lambda: _fill_frames(frames, message["topic"] or "", value, headers))
         with ui.element("div").classes("bar"):
             text = payload_text(value, best_form(value)) or ""
-            ui.button("Copy", on_click=lambda: _copy(text)).props("outline dense no-caps")
+            ui.button("Copy", on_click=lambda: _copy(text)).props(_BUTTON)
             if may_publish:
                 again = ui.button(
                     "Publish again",
@@ -46,17 +73,22 @@ def open_message(login: LogIn, message: dict[str, Any], *, may_publish: bool) ->
                         login, topic=message["topic"] or "", value=value, headers=headers
                     ),
                 )
-                again.props("outline dense no-caps")
-            ui.button("Close", on_click=dialog.close).props("flat dense no-caps")
+                again.props(_BUTTON)
+            ui.button("Close", on_click=dialog.close).props("flat no-caps padding='4px 12px'")
     dialog.on("hide", dialog.delete)
     dialog.open()
 
 
-def _facts(message: dict[str, Any], headers: tuple[tuple[str, bytes], ...]) -> dict[str, object]:
+def _facts(
+    message: dict[str, Any],
+    headers: tuple[tuple[str, bytes], ...],
+    sender: dict[str, Any] | None,
+) -> dict[str, object]:
+    principal = "" if sender is None else f", principal {sender['principal']}"
     facts: dict[str, object] = {
         "Topic": message["topic"] or "(none)",
         "Time": f"{time_text(message['time'])} UTC",
-        "Sender": f"{message['sender'] or '(none)'}, by {message['protocol']}",
+        "Sender": f"{message['sender'] or '(none)'}, over {message['protocol']}{principal}",
         "Kind": message["kind"],
         "Size": bytes_text(message["bytes"]),
         "Message id": message["message_id"],

@@ -58,6 +58,7 @@ def run_query(text: str, tables: Mapping[str, Any], *, rows_max: int = SQL_ROWS_
             _check(connection, text)
             for name, data in tables.items():
                 connection.register(name, data)
+            connection.execute("SET TimeZone = 'UTC'")
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
             return _run(connection, text, rows_max)

@@ -25,7 +25,7 @@ class Place:
 
 
 PLACES: Final = (
-    Place("/", "Overview", "1"),
+    Place("/", "Overview", "1", area="rates"),
     Place("/topics", "Topics", "2"),
     Place("/messages", "Messages", "3"),
     Place("/clients", "Clients", "4", area="clients"),
@@ -38,8 +38,9 @@ PLACES: Final = (
     Place("/sql", "SQL", "s"),
 )
 _SHORTCUTS: Final = (
-    *((place.key, place.title) for place in sorted(PLACES, key=lambda place: place.key)),
+    *((place.key, place.title) for place in PLACES),
     ("/", "Search on this page"),
+    ("Ctrl+Enter", "Run the query"),
     ("p", "Pause or continue what is live"),
     ("t", "Light or dark"),
     ("?", "This list"),
@@ -48,6 +49,9 @@ _ACCENT: Final = "#2b7fd4"
 _THEME_COOKIE: Final = (
     "document.cookie = 'theme={theme}; path=/; max-age=31536000; SameSite=Strict'"
 )
+
+_SCRIPT_SECONDS_MAX: Final = 10.0
+_IS_DARK: Final = "document.body.classList.contains('body--dark')"
 
 
 def places_of(login: LogIn, *, optional: Sequence[str]) -> list[Place]:
@@ -64,13 +68,23 @@ class Shell:
     """Builds the frame; the content of the page goes into `content`."""
 
     def __init__(
-        self, login: LogIn, path: str, *, dark: bool, optional: Sequence[str] = ()
+        self,
+        login: LogIn,
+        path: str,
+        *,
+        dark: bool | None,
+        optional: Sequence[str] = (),
+        log_in: str = "/login",
     ) -> None:
+        """`dark` is the theme that the visitor chose, None for that of its system.
+
+        `log_in` is the address of the log-in that leads back to this page.
+        """
         self._login = login
+        self._log_in = log_in
         self._places = places_of(login, optional=optional)
         self._dark = ui.dark_mode(value=dark)
         ui.colors(primary=_ACCENT)
-        self.search: ui.input | None = None
         self.pause: ui.switch | None = None
         title = next((place.title for place in PLACES if place.path == path), "Penstock")
         ui.page_title(f"{title} · Penstock")
@@ -98,7 +112,7 @@ class Shell:
             if self._login.by_form:
                 ui.link("Log out", "/logout").classes("tool")
             else:
-                ui.link("Log in", "/login").classes("tool")
+                ui.link("Log in", self._log_in).classes("tool")
             _tool("contrast", "Light or dark", self.toggle_theme)
             _tool("keyboard", "Shortcuts", self._shortcuts.open)
 
@@ -115,13 +129,23 @@ class Shell:
             ui.button("Close", on_click=dialog.close).props("flat dense no-caps")
         return dialog
 
-    def toggle_theme(self) -> None:
-        """Change between light and dark, and remember it in a cookie."""
-        self._dark.toggle()
-        theme = "dark" if self._dark.value else "light"
-        ui.run_javascript(_THEME_COOKIE.format(theme=theme))
+    @staticmethod
+    def set_search(field: ui.input) -> None:
+        """Let the key `/` lead to a field; console.js does it, so that no key is lost."""
+        field.classes("search-field")
 
-    def _pressed(self, event: KeyEventArguments) -> None:
+    async def toggle_theme(self) -> None:
+        """Change between light and dark, and remember it in a cookie."""
+        is_dark = self._dark.value
+        if is_dark is None:
+            is_dark = await ui.run_javascript(_IS_DARK, timeout=_SCRIPT_SECONDS_MAX)
+        # The cookie is set before the page changes: the next page may be asked for right then.
+        theme = "light" if is_dark else "dark"
+        cookie = _THEME_COOKIE.format(theme=theme)
+        await ui.run_javascript(cookie, timeout=_SCRIPT_SECONDS_MAX)
+        self._dark.set_value(not is_dark)
+
+    async def _pressed(self, event: KeyEventArguments) -> None:
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta:
             return
         key = event.key.name
@@ -131,9 +155,7 @@ class Shell:
         elif key == "?":
             self._shortcuts.open()
         elif key == "t":
-            self.toggle_theme()
-        elif key == "/" and self.search is not None:
-            self.search.run_method("focus")
+            await self.toggle_theme()
         elif key == "p" and self.pause is not None:
             self.pause.set_value(not self.pause.value)
 

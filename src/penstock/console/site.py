@@ -16,7 +16,8 @@ from starlette.types import ASGIApp
 
 from penstock.console.api import ApiRefused, BrokerApi, BrokerAway
 from penstock.console.history import Collector
-from penstock.console.logging_in import LogInPage
+from penstock.console.logging_in import LogInPage, log_in_address
+from penstock.console.missing import missing_page
 from penstock.console.pages.clients import ClientsPage
 from penstock.console.pages.cluster import ClusterPage
 from penstock.console.pages.groups import GroupsPage
@@ -26,6 +27,7 @@ from penstock.console.pages.overview import Overview
 from penstock.console.pages.refusals import RefusalsPage
 from penstock.console.pages.storage import StoragePage
 from penstock.console.pages.topics import TopicsPage
+from penstock.console.readable import first_pattern
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import COOKIE, LogIn, LogIns
 from penstock.console.shell import PLACES, Shell, problem_card
@@ -36,6 +38,8 @@ log = structlog.get_logger("penstock.console")
 
 _FOLDER: Final = Path(__file__).parent
 _BUILD_SECONDS_MAX: Final = 30.0
+_FIRST_WITHOUT_RATES: Final = "/topics"
+"""The first page of principals that may not see the rates of Overview."""
 
 Build = Callable[[Shell, LogIn, Request], Awaitable[None]]
 
@@ -56,7 +60,7 @@ class _Site:
         area = next(place.area for place in PLACES if place.path == path)
 
         async def show(request: Request) -> Response | None:
-            dark = request.cookies.get("theme") == "dark"
+            dark = {"dark": True, "light": False}.get(request.cookies.get("theme", ""))
             try:
                 login = await self.log_in.find(request.cookies.get(COOKIE))
             except BrokerAway as error:
@@ -65,10 +69,13 @@ class _Site:
             else:
                 away = ""
             if login is None and not away:
-                return RedirectResponse("/login", 303)
+                return RedirectResponse(log_in_address(request), 303)
+            if path == "/" and login is not None and not login.has_area(area):
+                return RedirectResponse(_FIRST_WITHOUT_RATES, 303)
             visitor = login or LogIn(self.api, "", anonymous=True, administers=frozenset())
             optional = [*self.optional, *(["/cluster"] if visitor.log == "kafka" else [])]
-            shell = Shell(visitor, path, dark=dark, optional=optional)
+            back = log_in_address(request)
+            shell = Shell(visitor, path, dark=dark, optional=optional, log_in=back)
             with shell.content:
                 if away:
                     problem_card(away)
@@ -122,12 +129,15 @@ def new_site(
         ("/login", site.log_in.log_in, ["POST"]),
         ("/logout", site.log_in.log_out, ["GET"]),
         ("/console.css", _file("console.css", "text/css"), ["GET"]),
+        ("/console.js", _file("console.js", "text/javascript"), ["GET"]),
         ("/console.svg", _file("console.svg", "image/svg+xml"), ["GET"]),
     ):
         application.add_api_route(path, handler, methods=methods, include_in_schema=False)
     _add_pages(site)
     ui.add_head_html('<link rel="stylesheet" href="/console.css">', shared=True)
+    ui.add_head_html('<script src="/console.js" defer></script>', shared=True)
     nicegui_app.on_exception(_log_fault)
+    nicegui_app.add_exception_handler(404, missing_page)
     ui.run_with(
         application,
         title="Penstock",
@@ -147,10 +157,15 @@ def _add_pages(site: _Site) -> None:
         await TopicsPage(shell, login, request.query_params.get("prefix", "")).start()
 
     async def messages(shell: Shell, login: LogIn, request: Request) -> None:
-        await MessagesPage(shell, login, request.query_params.get("topic", "#")).start()
+        topic = request.query_params.get("topic") or await first_pattern(login.api)
+        await MessagesPage(shell, login, topic).start()
 
-    async def clients(_shell: Shell, login: LogIn, request: Request) -> None:
-        await ClientsPage(login, slow=request.query_params.get("slow") == "true").start()
+    async def clients(shell: Shell, login: LogIn, request: Request) -> None:
+        given = request.query_params
+        page = ClientsPage(
+            shell, login, slow=given.get("slow") == "true", search=given.get("search", "")
+        )
+        await page.start()
 
     async def groups(_shell: Shell, login: LogIn, _request: Request) -> None:
         await GroupsPage(login, site.collector).start()
@@ -190,7 +205,11 @@ def _sql(folder: Path | None) -> Build:
         from penstock.console.pages.sql import SqlPage  # noqa: PLC0415
         from penstock.console.warehouse import Warehouse  # noqa: PLC0415
 
-        SqlPage(login, None if folder is None else Warehouse(folder))
+        SqlPage(
+            login,
+            None if folder is None else Warehouse(folder),
+            pattern=await first_pattern(login.api),
+        )
 
     return sql
 

@@ -7,7 +7,8 @@ A name in a query is a table of the pipeline, if the visitor may see these, else
 
 import asyncio
 import time
-from datetime import datetime
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from nicegui import ui
@@ -15,19 +16,26 @@ from nicegui import ui
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.charts import AXIS_TEXT, GRID_LINE
 from penstock.console.limits import SQL_TOPICS_MAX
+from penstock.console.notes import Note
 from penstock.console.payloads import short_text
 from penstock.console.queries import QueryRefused, QueryResult, named_tables, run_query
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
+from penstock.console.text import counted_text
 from penstock.console.topic_tables import MESSAGE_COLUMNS, read_topic
 from penstock.console.warehouse import Warehouse
 
-__all__ = ["SqlBox", "pipeline_problem"]
+__all__ = ["SqlBox", "cell_text", "pipeline_problem", "topics_query"]
 
 _CHARTED_MAX: Final = 200
 _CELL_CHARACTERS: Final = 120
+_WHOLE: Final = 1e6
+_HUGE: Final = 1e15
+"""Floating point numbers between these are shown without decimals, others with six digits."""
 _OF_TABLES: Final = "SELECT topic, count(*) AS messages FROM bronze GROUP BY topic ORDER BY 2 DESC"
-_OF_TOPICS: Final = 'SELECT topic, count(*) AS messages FROM "#" GROUP BY topic ORDER BY 2 DESC'
+_OF_TOPICS: Final = (
+    'SELECT topic, count(*) AS messages FROM "{pattern}" GROUP BY topic ORDER BY 2 DESC'
+)
 _HELP: Final = (
     'A topic or pattern in double quotes is a table of its newest messages: FROM "plant/#". '
     f"Its columns are {', '.join(MESSAGE_COLUMNS)}; text->>'celsius' is a field of JSON."
@@ -48,24 +56,27 @@ async def pipeline_problem(login: LogIn) -> str | None:
 class SqlBox:
     """The field for a query, and its result."""
 
-    def __init__(self, login: LogIn, warehouse: Warehouse | None) -> None:
+    def __init__(self, login: LogIn, warehouse: Warehouse | None, *, pattern: str = "#") -> None:
+        """`pattern` is one that the visitor may subscribe to, empty if there is none."""
         self._login = login
         self._warehouse = warehouse
         with ui.element("section").classes("card"):
             ui.label("Query tables and topics").classes("heading")
             ui.label(_HELP).classes("muted note-line")
-            self._text = ui.textarea("Query", value=_OF_TABLES if warehouse else _OF_TOPICS)
+            has_tables = warehouse is not None and login.has_area("pipeline")
+            query = _OF_TABLES if has_tables else topics_query(pattern)
+            self._text = ui.textarea("Query", value=query)
             self._text.classes("mono").props("outlined rows=4").style("width: 100%")
             self._text.on("keydown.ctrl.enter", self._run)
             with ui.element("div").classes("bar").style("margin-top: 10px"):
                 self._button = ui.button("Run", on_click=self._run).props("no-caps dense")
                 self._button.style("padding: 4px 16px").tooltip("Ctrl+Enter")
-                self._note = ui.label("").classes("muted").props('aria-live="polite"')
+                self._note = Note()
             self._result = ui.element("div")
 
     async def _run(self) -> None:
         self._button.disable()
-        self._note.set_text("Running …")
+        self._note.say("Running …")
         self._result.clear()
         began = time.monotonic()
         try:
@@ -74,13 +85,13 @@ class SqlBox:
             tables, notes = await self._tables(names)
             result = await asyncio.to_thread(run_query, text, tables)
         except (QueryRefused, ApiRefused, BrokerAway) as error:
-            self._note.set_text(str(error))
+            self._note.fail(str(error))
             return
         finally:
             self._button.enable()
-        count = f"{'the first ' if result.cut else ''}{len(result.rows):,} rows"
+        count = f"{'the first ' if result.cut else ''}{counted_text(len(result.rows), 'row')}"
         taken = f"{count} in {time.monotonic() - began:.2f} s"
-        self._note.set_text("; ".join([taken, *notes]))
+        self._note.say("; ".join([taken, *notes]))
         with self._result:
             _show_result(result)
 
@@ -119,7 +130,7 @@ def _show_result(result: QueryResult) -> None:
     table = Table(columns, "key", tall=True)
     table.show(
         [
-            {"key": number, **{f"c{place}": _cell(cell) for place, cell in enumerate(row)}}
+            {"key": number, **{f"c{place}": cell_text(cell) for place, cell in enumerate(row)}}
             for number, row in enumerate(result.rows)
         ]
     )
@@ -134,7 +145,7 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
             "tooltip": {"trigger": "axis", "confine": True},
             "xAxis": {
                 "type": "category",
-                "data": [_cell(row[0]) for row in rows],
+                "data": [cell_text(row[0]) for row in rows],
                 "axisLabel": AXIS_TEXT,
                 "axisLine": GRID_LINE,
             },
@@ -153,15 +164,27 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
     chart.classes("chart").props(f'role="img" aria-label="Chart: {result.columns[numeric]}"')
 
 
-def _cell(cell: object) -> str:
+def topics_query(pattern: str) -> str:
+    """Return a query over the messages of a pattern; nothing for no pattern."""
+    return _OF_TOPICS.format(pattern=pattern.replace('"', '""')) if pattern else ""
+
+
+def cell_text(cell: object) -> str:
+    """Return a value of a result as the table shows it; times are UTC."""
     match cell:
         case None:
             return ""
+        case bool():
+            return str(cell).lower()
+        case int() | Decimal():
+            return f"{cell:,}"
         case bytes() | bytearray() | memoryview():
             return short_text(bytes(cell))
         case datetime():
-            return cell.isoformat(sep=" ", timespec="milliseconds")
+            zone = "" if cell.tzinfo is None else " UTC"
+            wanted = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
+            return f"{wanted.isoformat(sep=' ', timespec='milliseconds')}{zone}"
         case float():
-            return f"{cell:.6g}"
+            return f"{cell:,.0f}" if _WHOLE <= abs(cell) < _HUGE else f"{cell:,.6g}"
     text = str(cell)
     return text if len(text) <= _CELL_CHARACTERS else f"{text[: _CELL_CHARACTERS - 1]}…"

@@ -21,9 +21,9 @@ class Column:
     """A column of a table.
 
     `link` is the field with the address that the cell leads to. A `wide` column is left out on
-    narrow screens; a `cut` one ends in an ellipsis; one that `wraps` has several lines. Names are
-    left-aligned and of one width. `alarm` is the field that says whether a cell is coloured as a
-    problem.
+    narrow screens, a `narrow` one on wide ones; a `cut` one ends in an ellipsis, but names have
+    several lines on narrow screens; one that `wraps` always has. Names are left-aligned and of one
+    width. `alarm` is the field that says whether a cell is coloured as a problem.
     """
 
     field: str
@@ -34,6 +34,7 @@ class Column:
     is_name: bool = False
     wraps: bool = False
     alarm: str = ""
+    narrow: bool = False
 
 
 class Table:
@@ -55,11 +56,12 @@ class Table:
             pagination=0,
         )
         self._table.classes("table tall" if tall else "table").props(
-            f'flat dense hide-bottom hide-pagination no-data-label="{html.escape(empty)}"'
+            "flat dense hide-bottom hide-pagination"
         )
+        self.set_empty(empty)
         for column in columns:
-            if column.link:
-                self._table.add_slot(f"body-cell-{column.field}", _link_slot(column))
+            if column.link or (column.is_name and column.cut):
+                self._table.add_slot(f"body-cell-{column.field}", _name_slot(column))
             elif column.alarm:
                 self._table.add_slot(f"body-cell-{column.field}", _alarm_slot(column))
 
@@ -73,6 +75,10 @@ class Table:
         else:
             self._table.props(remove="hide-bottom")
         self._table.rows = found
+
+    def set_empty(self, text: str) -> None:
+        """Set what a table without rows says."""
+        self._table.props(f'no-data-label="{html.escape(text)}"')
 
     def add_actions(self, actions: Mapping[str, Action]) -> None:
         """Add a column with buttons by label for each row."""
@@ -109,6 +115,7 @@ def _column(column: Column) -> dict[str, Any]:
         name
         for name, wanted in (
             ("wide", column.wide),
+            ("narrow", column.narrow),
             ("cut", column.cut),
             ("name", column.is_name),
             ("wraps", column.wraps),
@@ -121,14 +128,23 @@ def _column(column: Column) -> dict[str, Any]:
         "field": column.field,
         "align": "left" if column.is_name or column.cut or column.wraps else "right",
         "classes": classes,
-        "headerClasses": "wide" if column.wide else "",
+        "headerClasses": "wide" if column.wide else "narrow" if column.narrow else "",
     }
 
 
-def _link_slot(column: Column) -> str:
+_NAME = (
+    "<template v-for=\"level in String(props.value ?? '').split(/(?<=\\/)/)\">"
+    "{{ level }}<wbr></template>"
+)
+"""A name that has a new line, if it needs one, behind a slash."""
+
+
+def _name_slot(column: Column) -> str:
+    if not column.link:
+        return f'<q-td :props="props">{_NAME}</q-td>'
     return (
         f'<q-td :props="props"><a v-if="props.row.{column.link}" :href="props.row.{column.link}">'
-        "{{ props.value }}</a><span v-else>{{ props.value }}</span></q-td>"
+        f"{_NAME}</a><span v-else>{_NAME}</span></q-td>"
     )
 
 

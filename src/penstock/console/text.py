@@ -6,7 +6,9 @@ from typing import Final
 __all__ = [
     "ago_text",
     "bytes_text",
+    "clock_text",
     "count_text",
+    "counted_text",
     "duration_text",
     "milliseconds_text",
     "rate_text",
@@ -17,12 +19,13 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def count_text(number: float) -> str:
-    """Return a number with at most four digits and a unit: 12,345,678 is `12.3 M`."""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(number) >= size:
-            scaled = number / (size if unit != " k" else 1e3)
-            return f"{scaled:.1f}{unit}" if scaled < 100 else f"{scaled:.0f}{unit}"
+    """Return a number with separators: `12,345,678`."""
     return f"{number:,.0f}"
+
+
+def counted_text(number: int, noun: str) -> str:
+    """Return a number with its noun, whose plural ends in s: `1 topic`, `1,200 topics`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def rate_text(number: float) -> str:
@@ -59,6 +62,11 @@ def time_text(time: str | None) -> str:
     if not time:
         return ""
     return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def clock_text(time: str | None) -> str:
+    """Return a time of the API as UTC without the day; nothing for None."""
+    return time_text(time)[11:19]
 
 
 def ago_text(time: str | None, now: float) -> str:

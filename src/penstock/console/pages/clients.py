@@ -8,15 +8,19 @@ from nicegui import ui
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.dialogs import attempt, confirm
 from penstock.console.limits import PAGE_ROWS
+from penstock.console.notes import Note
 from penstock.console.sessions import LogIn
+from penstock.console.shell import Shell
 from penstock.console.tables import Column, Pager, Table, message_link
-from penstock.console.text import ago_text, bytes_text, count_text, rate_text
+from penstock.console.text import ago_text, bytes_text, count_text, counted_text, rate_text
 from penstock.protocols import PROTOCOLS
+from penstock.replay import split_replay
 
-__all__ = ["ClientsPage"]
+__all__ = ["ClientsPage", "pattern_link"]
 
 _REFRESH_SECONDS: Final = 3.0
 _ALL: Final = "all protocols"
+_NO_CLIENT: Final = "No client is connected."
 _PATTERNS_MAX: Final = 200
 _COLUMNS: Final = (
     Column("name", "Name", is_name=True, cut=True),
@@ -35,17 +39,23 @@ _COLUMNS: Final = (
 class ClientsPage:
     """One page of the clients at a time; rates are those between two looks."""
 
-    def __init__(self, login: LogIn, *, slow: bool) -> None:
+    def __init__(self, shell: Shell, login: LogIn, *, slow: bool, search: str = "") -> None:
         self._login = login
         self._counts: dict[int, tuple[float, int, int]] = {}
         with ui.element("div").classes("bar"):
+            placeholder = "Search by name or principal  ( / )"
+            field = ui.input(placeholder=placeholder, value=search, on_change=self._changed)
+            field.props('outlined dense clearable debounce=300 aria-label="Search clients"')
+            self._contains = field.classes("grow mono")
+            shell.set_search(field)
             self._protocol = ui.select(
                 [_ALL, *PROTOCOLS.labels], value=_ALL, on_change=self._changed
             )
             self._protocol.props('outlined dense aria-label="Protocol"')
-            self._slow = ui.switch("Only slow ones", value=slow, on_change=self._changed)
+            self._slow = ui.switch("Only slow clients", value=slow, on_change=self._changed)
         with ui.element("section").classes("card"):
-            self._table = Table(_COLUMNS, "connection", empty="No client is connected.")
+            self._note = Note()
+            self._table = Table(_COLUMNS, "connection", empty=_NO_CLIENT)
             actions: dict[str, Any] = {}
             if login.has_area("subscriptions"):
                 actions["Topics"] = self._open_subscriptions
@@ -66,21 +76,25 @@ class ClientsPage:
         query = {
             "protocol": None if self._protocol.value == _ALL else self._protocol.value,
             "slow": "true" if self._slow.value else None,
+            "contains": self._contains.value or None,
             "after": after,
             "limit": PAGE_ROWS,
         }
         try:
             found = await self._login.api.get("/api/clients", query)
         except (ApiRefused, BrokerAway) as error:
-            self._pager.note.set_text(str(error))
+            self._note.fail(str(error))
             return None
+        self._note.say("")
         now = time.time()
+        is_filtered = query["protocol"] or query["slow"] or query["contains"]
+        self._table.set_empty("No such client is connected." if is_filtered else _NO_CLIENT)
         self._table.show([self._row(each, now) for each in found["clients"]])
         self._counts = {
             each["connection"]: (now, each["received_messages"], each["sent_messages"])
             for each in found["clients"]
         }
-        self._pager.note.set_text(f"{found['total']:,} clients in all")
+        self._pager.note.set_text(f"{counted_text(found['total'], 'client')} in all")
         return found["next"]
 
     def _row(self, client: dict[str, Any], now: float) -> dict[str, Any]:
@@ -114,7 +128,7 @@ class ClientsPage:
         with ui.dialog() as dialog, ui.card().classes("card"):
             ui.label(f"{row['name']} subscribes to").classes("heading")
             for each in found["subscriptions"]:
-                ui.link(each["pattern"], message_link(each["pattern"])).classes("mono")
+                ui.link(each["pattern"], pattern_link(each["pattern"])).classes("mono")
             if not found["subscriptions"]:
                 ui.label("nothing").classes("muted")
             if found["next"] is not None:
@@ -134,3 +148,9 @@ class ClientsPage:
 
         await attempt(act)
         await self._pager.reload()
+
+
+def pattern_link(subscription: str) -> str:
+    """Return the address of the messages of a subscription, without its group or start."""
+    pattern, _ = split_replay(subscription)
+    return message_link(pattern)

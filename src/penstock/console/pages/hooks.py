@@ -20,7 +20,7 @@ _STRATEGIES: Final = {
 _TIMES: Final = ("mean", "p50", "p99", "max")
 _COLUMNS: Final = (
     Column("name", "Hook", is_name=True, cut=True),
-    Column("event", "Event", is_name=True),
+    Column("event", "Event", is_name=True, wraps=True),
     Column("topics", "Topics", is_name=True, cut=True, wide=True),
     Column("client", "Client", is_name=True, cut=True, wide=True),
     Column("calls", "Calls"),

@@ -3,29 +3,35 @@
 import base64
 import dataclasses
 from datetime import UTC, datetime
+from datetime import time as time_of_day
 from typing import Any, Final
 
 from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.limits import PAGE_ROWS, TAIL_MESSAGES_MAX
-from penstock.console.message_view import open_message, open_publish
+from penstock.console.message_view import open_message, open_publish, sender_of
+from penstock.console.notes import Note
 from penstock.console.payloads import short_text
 from penstock.console.sessions import LogIn
 from penstock.console.shell import Shell
-from penstock.console.tables import Column, Table
-from penstock.console.text import bytes_text, time_text
+from penstock.console.tables import Column, Table, message_link
+from penstock.console.text import bytes_text, clock_text, time_text
 
-__all__ = ["MessagesPage", "note_text"]
+__all__ = ["MessagesPage", "note_text", "position_of"]
 
 _POLL_SECONDS: Final = 0.5
 _BUSY_POLL_SECONDS: Final = 1.0
 """How often a live view asks for messages, and how often if there are more than it shows."""
 _WAIT_SECONDS: Final = 5.0
+_NO_TOPIC: Final = "Enter a topic or pattern that you may subscribe to."
+_NO_POSITION: Final = "That is no offset, and no time such as 2026-11-16 14:30 or 14:30 (UTC)."
+_SEARCHED: Final = ("offset", "time", "topic", "protocol", "sender", "value")
 _COLUMNS: Final = (
-    Column("offset", "Offset"),
+    Column("offset", "Offset", wide=True),
     Column("time", "Time (UTC)", is_name=True, wide=True),
-    Column("topic", "Topic", is_name=True, cut=True),
+    Column("clock", "UTC", is_name=True, narrow=True),
+    Column("topic", "Topic", link="link", is_name=True, cut=True),
     Column("protocol", "Protocol", is_name=True, wide=True),
     Column("sender", "Sender", is_name=True, cut=True, wide=True),
     Column("size", "Size", wide=True),
@@ -46,6 +52,7 @@ class MessagesPage:
 
     def __init__(self, shell: Shell, login: LogIn, topic: str) -> None:
         self._login = login
+        self._start = topic
         self._messages: list[dict[str, Any]] = []
         self._position = _Position()
         self._timer: ui.timer
@@ -54,7 +61,7 @@ class MessagesPage:
             self._topic = field.props("outlined dense").classes("grow mono")
             self._filter = ui.input("Filter", on_change=self._show)
             self._filter.props("outlined dense clearable").classes("mono")
-            shell.search = self._filter
+            shell.set_search(self._filter)
             self._live = shell.pause = ui.switch("Live", value=True)
             self._live.props('aria-label="Live"')
         with ui.element("div").classes("bar"):
@@ -69,8 +76,8 @@ class MessagesPage:
                 ui.button(label, on_click=act).props("outline dense no-caps padding='4px 12px'")
             self._publish = ui.button("Publish", on_click=self._open_publish)
             self._publish.props("dense no-caps padding='4px 12px'").set_visibility(False)
-        self._note = ui.label("").classes("muted note-line").props('aria-live="polite"')
-        with ui.element("section").classes("card"):
+        self._note = Note()
+        with ui.element("section").classes("card") as self._card:
             self._table = Table(_COLUMNS, "offset", empty="No messages.", tall=True)
             self._table.add_actions({"Open": self._open})
 
@@ -89,7 +96,7 @@ class MessagesPage:
     async def _older(self) -> None:
         self._live.set_value(False)
         if self._position.previous is None:
-            self._note.set_text("These are the oldest messages that are kept.")
+            self._note.say("These are the oldest messages that are kept.")
             return
         await self._read({"before": self._position.previous})
 
@@ -100,31 +107,26 @@ class MessagesPage:
 
     async def _go(self) -> None:
         self._live.set_value(False)
-        text = (self._place.value or "").strip()
-        if text.isdecimal():
-            await self._read({"start": int(text)})
+        where = position_of(self._place.value or "", datetime.now(UTC))
+        if where is None:
+            self._note.fail(_NO_POSITION)
             return
-        try:
-            wanted = datetime.fromisoformat(text)
-        except ValueError:
-            self._note.set_text("Give an offset, or a time such as 2026-11-16 14:30 (UTC).")
-            return
-        aware = wanted if wanted.tzinfo else wanted.replace(tzinfo=UTC)
-        await self._read({"time": aware.isoformat()})
+        await self._read(where)
 
     async def _follow(self) -> None:
         """Add the messages that came; NiceGUI calls it again when it has returned."""
-        if not self._live.value:
+        pattern = self._pattern()
+        if not self._live.value or not pattern:
             return
         query = {
-            "topic": self._topic.value or "#",
+            "topic": pattern,
             "start": self._position.next,
             "limit": TAIL_MESSAGES_MAX,
             "wait": _WAIT_SECONDS,
             "newest": "true",
         }
         found = await self._ask(query)
-        if found is None or not self._live.value or query["topic"] != (self._topic.value or "#"):
+        if found is None or not self._live.value or pattern != self._pattern():
             return
         is_busy = len(found["messages"]) == TAIL_MESSAGES_MAX
         self._timer.interval = _BUSY_POLL_SECONDS if is_busy else _POLL_SECONDS
@@ -133,33 +135,45 @@ class MessagesPage:
             self._position.previous = self._messages[0]["offset"]
             self._show()
         self._position.next = found["next"]
-        self._note.set_text(note_text(found, is_backward=False))
+        self._describe(found, is_backward=False)
 
     async def _read(self, where: dict[str, object]) -> None:
-        query = {"topic": self._topic.value or "#", "limit": PAGE_ROWS, **where}
+        pattern = self._pattern()
+        if not pattern:
+            self._note.say(_NO_TOPIC)
+            self._card.set_visibility(False)
+            return
+        query = {"topic": pattern, "limit": PAGE_ROWS, **where}
         found = await self._ask(query)
         if found is None:
             return
         self._messages = found["messages"]
         self._position = _Position(found["next"], found["previous"])
-        self._note.set_text(
-            note_text(found, is_backward="start" not in where and "time" not in where)
-        )
+        self._describe(found, is_backward="start" not in where and "time" not in where)
         self._show()
+
+    def _pattern(self) -> str:
+        """Return the pattern of the field, that of the start if it is empty."""
+        return (self._topic.value or "").strip() or self._start
 
     async def _ask(self, query: dict[str, object]) -> dict[str, Any] | None:
         try:
-            return await self._login.api.get("/api/messages", query)
+            found = await self._login.api.get("/api/messages", query)
         except (ApiRefused, BrokerAway) as error:
             self._live.set_value(False)
             self._messages = []
-            self._note.set_text(str(error))
+            self._note.fail(str(error))
             self._show()
+            self._card.set_visibility(False)
             return None
+        self._card.set_visibility(True)
+        return found
 
     async def _ask_rights(self) -> None:
         """Show the button to publish to those who may."""
-        topic = self._topic.value or "#"
+        topic = self._pattern()
+        if not topic:
+            return
         try:
             me = await self._login.api.get("/api/me", {"topic": topic})
         except (ApiRefused, BrokerAway):
@@ -168,13 +182,18 @@ class MessagesPage:
 
     # --- Showing ----------------------------------------------------------------------------------
 
+    def _describe(self, found: dict[str, Any], *, is_backward: bool) -> None:
+        text = note_text(found, is_backward=is_backward)
+        if found["problem"]:
+            self._note.fail(text)
+        else:
+            self._note.say(text)
+
     def _show(self) -> None:
         wanted = (self._filter.value or "").lower()
         rows = [_row(each) for each in reversed(self._messages)]
         if wanted:
-            rows = [
-                row for row in rows if any(wanted in str(cell).lower() for cell in row.values())
-            ]
+            rows = [row for row in rows if any(wanted in row[name].lower() for name in _SEARCHED)]
         self._table.show(rows)
 
     async def _open(self, row: dict[str, Any]) -> None:
@@ -182,11 +201,35 @@ class MessagesPage:
         query = {"topic": row["topic"] or "#", "start": offset, "limit": 1, "value_bytes": 1 << 20}
         found = await self._ask(query)
         if found and found["messages"]:
-            open_message(self._login, found["messages"][0], may_publish=self._publish.visible)
+            message = found["messages"][0]
+            sender = await sender_of(self._login, message)
+            open_message(self._login, message, sender, may_publish=self._publish.visible)
 
     def _open_publish(self) -> None:
-        topic = self._topic.value or ""
+        topic = self._pattern()
         open_publish(self._login, topic="" if set(topic) & set("#+*>") else topic)
+
+
+def position_of(text: str, now: datetime) -> dict[str, object] | None:
+    """Return the position in the log that a visitor entered, as parameters; None if it is none.
+
+    An offset may have separators, as the page shows it. A time without a day is one of the day of
+    `now`, a time without a zone is UTC.
+    """
+    entered = text.strip()
+    number = entered.replace(",", "")
+    if number.isascii() and number.isdecimal():
+        return {"start": int(number)}
+    try:
+        clock = time_of_day.fromisoformat(entered)
+        wanted = datetime.combine(now.date(), clock)
+    except ValueError:
+        try:
+            wanted = datetime.fromisoformat(entered)
+        except ValueError:
+            return None
+    aware = wanted if wanted.tzinfo else wanted.replace(tzinfo=UTC)
+    return {"time": aware.isoformat()}
 
 
 def note_text(found: dict[str, Any], *, is_backward: bool) -> str:
@@ -206,7 +249,9 @@ def _row(message: dict[str, Any]) -> dict[str, Any]:
         "offset": f"{message['offset']:,}",
         "number": message["offset"],
         "time": time_text(message["time"]),
+        "clock": clock_text(message["time"]),
         "topic": message["topic"] or "",
+        "link": message_link(message["topic"]) if message["topic"] else "",
         "protocol": message["protocol"],
         "sender": message["sender"] or "",
         "size": bytes_text(message["bytes"]),

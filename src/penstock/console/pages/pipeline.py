@@ -7,6 +7,7 @@ from typing import Any, Final
 from nicegui import ui
 
 from penstock.console.message_view import open_publish
+from penstock.console.notes import Note
 from penstock.console.payloads import short_text
 from penstock.console.queries import QueryRefused
 from penstock.console.sessions import LogIn
@@ -18,6 +19,7 @@ from penstock.console.warehouse import Commit, TableState, Warehouse
 __all__ = ["PipelinePage"]
 
 _REFRESH_SECONDS: Final = 10.0
+_NO_TABLES: Final = "There are no tables yet."
 _TABLE_COLUMNS: Final = (
     Column("name", "Table", is_name=True),
     Column("rows", "Rows"),
@@ -37,7 +39,7 @@ _COMMIT_COLUMNS: Final = (
 _LETTER_COLUMNS: Final = (
     Column("topic", "Topic", is_name=True, cut=True),
     Column("schema", "Schema", is_name=True, wide=True),
-    Column("error", "Reason", cut=True),
+    Column("error", "Reason", wraps=True),
     Column("payload", "Payload", cut=True, wide=True),
 )
 
@@ -51,15 +53,15 @@ class PipelinePage:
         self._letters: dict[int, dict[str, Any]] = {}
         with ui.element("section").classes("card"):
             ui.label("Tables").classes("heading")
-            self._tables = Table(_TABLE_COLUMNS, "name", empty="There are no tables yet.")
+            self._tables = Table(_TABLE_COLUMNS, "name", empty=_NO_TABLES)
         with ui.element("section").classes("card"):
             ui.label("Last batches").classes("heading")
             self._commits = Table(_COMMIT_COLUMNS, "key", empty="Nothing was committed yet.")
         with ui.element("section").classes("card"):
             ui.label("Dead letters").classes("heading")
-            self._dead = Table(_LETTER_COLUMNS, "key", empty="Every message was decoded.")
+            self._dead = Table(_LETTER_COLUMNS, "key", empty=_NO_TABLES)
             self._dead.add_actions({"Edit and replay": self._replay})
-        self._note = ui.label("").classes("muted note-line trouble").props('aria-live="polite"')
+        self._note = Note()
         SqlBox(login, warehouse)
 
     async def start(self) -> None:
@@ -77,15 +79,19 @@ class PipelinePage:
         try:
             letters = await asyncio.to_thread(self._warehouse.letters)
         except QueryRefused as error:
-            self._note.set_text(str(error))
+            self._note.fail(str(error))
             return
         self._letters = dict(enumerate(letters))
+        self._dead.set_empty("Every message was decoded." if states else _NO_TABLES)
         self._dead.show([_letter_row(key, each) for key, each in self._letters.items()])
 
     async def _may_read(self) -> bool:
         """Ask the broker: the tables are files, which only this process protects."""
         problem = await pipeline_problem(self._login)
-        self._note.set_text(problem or "")
+        if problem is None:
+            self._note.say("")
+        else:
+            self._note.fail(problem)
         return problem is None
 
     async def _replay(self, row: dict[str, Any]) -> None:

@@ -10,5 +10,5 @@ __all__ = ["SqlPage"]
 class SqlPage:
     """A box for queries; the broker's rules decide which topics can be read."""
 
-    def __init__(self, login: LogIn, warehouse: Warehouse | None) -> None:
-        SqlBox(login, warehouse)
+    def __init__(self, login: LogIn, warehouse: Warehouse | None, *, pattern: str) -> None:
+        SqlBox(login, warehouse, pattern=pattern)

@@ -12,9 +12,9 @@ from penstock.console.retention import retention_text
 from penstock.console.sessions import LogIn
 from penstock.console.shell import problem_card
 from penstock.console.tables import Column, Pager, Table
-from penstock.console.text import bytes_text, count_text, time_text
+from penstock.console.text import bytes_text, count_text, counted_text, time_text
 
-__all__ = ["StoragePage"]
+__all__ = ["StoragePage", "segment_row"]
 
 _COLUMNS: Final = (
     Column("base", "From offset"),
@@ -67,8 +67,9 @@ class StoragePage:
     async def _load(self, after: int | None) -> Any:  # noqa: ANN401
         first = after or 0
         newest = list(reversed(self._log["segments"]))
-        self._table.show([_row(each) for each in newest[first : first + PAGE_ROWS]])
-        self._pager.note.set_text(f"{_segments(self._log)}, the newest first")
+        self._table.show([segment_row(each) for each in newest[first : first + PAGE_ROWS]])
+        order = ", the newest first" if len(newest) > 1 else ""
+        self._pager.note.set_text(f"{_segments(self._log)}{order}")
         following = first + PAGE_ROWS
         return following if following < len(newest) else None
 
@@ -102,8 +103,7 @@ class StoragePage:
 
 
 def _segments(log: dict[str, Any]) -> str:
-    count = log["segment_count"]
-    return "1 segment" if count == 1 else f"{count:,} segments"
+    return counted_text(log["segment_count"], "segment")
 
 
 def _facts(log: dict[str, Any]) -> dict[str, object]:
@@ -112,7 +112,7 @@ def _facts(log: dict[str, Any]) -> dict[str, object]:
         "Size": f"{bytes_text(log['bytes'])} in {_segments(log)}",
         "Kept": f"offsets {log['horizon']:,} to {max(log['end'] - 1, 0):,}",
         "On disk": f"up to offset {max(log['durable'] - 1, 0):,}",
-        "Waiting": bytes_text(log["waiting_bytes"]),
+        "Waiting": f"{bytes_text(log['waiting_bytes'])} to be written to disk",
         "Durability": log["durability"],
         "Retention": retention_text(log, time.time()),
         "Commits": f"{count_text(log['commits'])}, {log['failures']:,} failed",
@@ -125,17 +125,23 @@ def _facts(log: dict[str, Any]) -> dict[str, object]:
 def _tier_facts(tier: dict[str, Any]) -> dict[str, object]:
     return {
         "Address": tier["url"],
-        "Stored": f"{tier['segments']:,} segments, {bytes_text(tier['bytes'])}",
-        "To upload": f"{tier['waiting_segments']:,} segments",
-        "Last upload": time_text(tier["last_upload"]) or "none since the start",
+        "Stored": f"{counted_text(tier['segments'], 'segment')}, {bytes_text(tier['bytes'])}",
+        "To upload": counted_text(tier["waiting_segments"], "segment"),
+        "Last upload": _upload_text(tier["last_upload"]),
         "Problem": tier["problem"] or "none",
     }
 
 
-def _row(segment: dict[str, Any]) -> dict[str, Any]:
+def _upload_text(last: str | None) -> str:
+    return f"{time_text(last)} UTC" if last else "none since the start"
+
+
+def segment_row(segment: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a segment; its last offset is that of its last message."""
+    base, end = segment["base_offset"], segment["end_offset"]
     return {
-        "base": f"{segment['base_offset']:,}",
-        "end": f"{segment['end_offset']:,}",
+        "base": f"{base:,}",
+        "end": f"{end - 1:,}" if end > base else "empty",
         "bytes": bytes_text(segment["bytes"]),
         "last": time_text(segment["last_time"]),
     }

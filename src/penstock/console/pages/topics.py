@@ -8,15 +8,16 @@ from urllib.parse import quote
 from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
-from penstock.console.limits import TOPIC_ROWS
+from penstock.console.limits import SORTED_TOPICS_MAX, TOPIC_ROWS
+from penstock.console.notes import Note
 from penstock.console.payloads import short_text
 from penstock.console.retention import retention_text
 from penstock.console.sessions import LogIn
 from penstock.console.shell import Shell
 from penstock.console.tables import Column, Pager, Table, message_link
-from penstock.console.text import ago_text, bytes_text, count_text, rate_text
+from penstock.console.text import ago_text, bytes_text, count_text, counted_text, rate_text
 
-__all__ = ["TopicsPage"]
+__all__ = ["TopicsPage", "total_text"]
 
 _REFRESH_SECONDS: Final = 3.0
 _VALUE_BYTES: Final = 200
@@ -42,26 +43,31 @@ class TopicsPage:
     def __init__(self, shell: Shell, login: LogIn, prefix: str) -> None:
         self._login = login
         self._prefix = prefix
+        self._order = "name"
         self._counts: dict[str, tuple[float, int]] = {}
         self._values: dict[str, str] = {}
         with ui.element("div").classes("bar"):
             search = ui.input(placeholder="Search topics  ( / )", on_change=self._search)
             search.props('outlined dense clearable debounce=300 aria-label="Search topics"')
-            self._contains = shell.search = search.classes("grow mono")
+            self._contains = search.classes("grow mono")
+            shell.set_search(search)
         self._crumbs()
-        with ui.element("section").classes("card"):
+        with ui.element("section").classes("card") as self._level_card:
             ui.label("Levels").classes("heading")
             self._levels = Table(_LEVEL_COLUMNS, "name", empty="No topics below this level.")
             self._level_pager = Pager(self._load_levels)
         with ui.element("section").classes("card"):
             ui.label("Topics").classes("heading")
             self._retention = ui.label("").classes("muted note-line")
+            self._note = Note()
             self._topics = Table(_TOPIC_COLUMNS, "name", empty="No topics.")
             self._pager = Pager(self._load_topics)
 
     async def start(self) -> None:
         """Show the first page, then keep it up to date."""
         await self._level_pager.reload()
+        total = (await self._login.api.get("/api/topics", {"limit": 1}))["total"]
+        self._order = "name" if total <= SORTED_TOPICS_MAX else "creation"
         await self._pager.reload()
         if self._login.has_area("log"):
             log = await self._login.api.get("/api/log")
@@ -78,6 +84,7 @@ class TopicsPage:
                 ui.link(level or "(empty)", f"/topics?prefix={quote(above, safe='')}")
 
     async def _search(self) -> None:
+        self._level_card.set_visibility(not self._contains.value)
         await self._pager.restart()
 
     async def _load_levels(self, after: str | None) -> Any:  # noqa: ANN401
@@ -106,19 +113,19 @@ class TopicsPage:
             "after": after,
             "limit": TOPIC_ROWS,
             "value_bytes": _VALUE_BYTES,
+            "order": self._order,
         }
         try:
             found = await self._login.api.get("/api/topics", query)
         except (ApiRefused, BrokerAway) as error:
-            self._pager.note.set_text(str(error))
+            self._note.fail(str(error))
             return None
+        self._note.say("")
         topics, now = found["topics"], time.time()
         self._values = {each["name"]: self._value(each) for each in topics}
         self._topics.show([self._row(each, now) for each in topics])
         self._counts = {each["name"]: (now, each["messages"]) for each in topics}
-        is_whole = after is None and found["next"] is None  # else channels of herald count too
-        total = len(topics) if is_whole else found["total"]
-        self._pager.note.set_text(f"{total:,} topics" if is_whole else f"{total:,} topics in all")
+        self._pager.note.set_text(total_text(found))
         return found["next"]
 
     def _row(self, topic: dict[str, Any], now: float) -> dict[str, Any]:
@@ -143,3 +150,10 @@ class TopicsPage:
         if topic["value"] is None:
             return self._values.get(topic["name"], "")
         return short_text(base64.b64decode(topic["value"]))
+
+
+def total_text(found: dict[str, Any]) -> str:
+    """Return how many topics an answer of `/api/topics` is a page of."""
+    if found["found"] is not None:
+        return counted_text(found["found"], "topic")
+    return f"{found['total']:,} topics and channels of the broker; in the order of their creation"

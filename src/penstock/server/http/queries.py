@@ -57,45 +57,91 @@ def _limited(handler: Handler[Query, Answer]) -> Handler[Query, Answer]:
 @_limited
 async def list_topics(context: HttpContext, principal: Principal, query: TopicsQuery) -> Topics:
     """Return topics that a principal may read; herald channels only if they are in use."""
-    broker = context.broker
-    names, router = broker.topics, broker.router
-    router.learn_topics()
-    channels = {names.channel_topic(channel) for channel in _CHANNELS}
-    known = len(router.route_of_topic)
-    subscribers: dict[int, int] = {}  # by route: many topics share one
-    found: list[Topic] = []
-    following = None
-    async for identifier in in_slices(range(min(query.after, known), known)):
-        if not names.is_live(identifier):
-            continue
-        name = names.name(identifier)
-        if query.contains not in name or not name.startswith(query.prefix):
-            continue
-        if not is_allowed(principal, Action.SUBSCRIBE, name):
-            continue
-        route = router.route_of_topic[identifier]
-        if route not in subscribers:
-            subscribers[route] = router.subscriber_count(identifier)
-        count = broker.topic_counts.of(identifier)
-        if identifier in channels and not count.messages and not subscribers[route]:
-            continue
-        if len(found) == query.limit:
-            following = identifier
-            break
-        found.append(
-            Topic(
-                name=name,
-                messages=count.messages,
-                bytes=count.value_bytes,
-                last_offset=count.last_offset if count.messages else None,
-                last_time=utc_time(count.last_us) if count.messages else None,
-                subscribers=subscribers[route],
-                parent=_uuid(names.parent(identifier)),
-            )
-        )
+    listing = _TopicListing(context, principal, query)
+    if query.order == "name":
+        identifiers, following, count = await listing.by_name()
+    else:
+        identifiers, following = await listing.by_creation()
+        count = None
+    # A topic may have been deleted, and its identifier used again, while others were looked at.
+    found = [listing.topic(each) for each in identifiers if listing.is_wanted(each)]
     if query.value_bytes:
         found = await _with_values(context, principal, found, query.value_bytes)
-    return Topics(found, names.live, following)
+    return Topics(found, context.broker.topics.live, following, count)
+
+
+class _TopicListing:
+    """The topics that one request asks for."""
+
+    def __init__(self, context: HttpContext, principal: Principal, query: TopicsQuery) -> None:
+        self._broker = context.broker
+        self._principal = principal
+        self._query = query
+        names = self._broker.topics
+        self._channels = {names.channel_topic(channel) for channel in _CHANNELS}
+        self._subscribers: dict[int, int] = {}  # by route: many topics share one
+        self._broker.router.learn_topics()
+
+    async def by_creation(self) -> tuple[list[int], int | None]:
+        """Return a page of the identifiers, and the first one of the next page."""
+        known = len(self._broker.router.route_of_topic)
+        found: list[int] = []
+        async for identifier in in_slices(range(min(self._query.after, known), known)):
+            if not self.is_wanted(identifier):
+                continue
+            if len(found) == self._query.limit:
+                return found, identifier
+            found.append(identifier)
+        return found, None
+
+    async def by_name(self) -> tuple[list[int], int | None, int]:
+        """Return a page of the identifiers, the place of the next page, and their number."""
+        names = self._broker.topics
+        known = len(self._broker.router.route_of_topic)
+        found = [
+            (names.name(identifier), identifier)
+            async for identifier in in_slices(range(known))
+            if self.is_wanted(identifier)
+        ]
+        found.sort()
+        end = self._query.after + self._query.limit
+        page = [identifier for _, identifier in found[self._query.after : end]]
+        return page, end if end < len(found) else None, len(found)
+
+    def topic(self, identifier: int) -> Topic:
+        """Return a topic as the API shows it."""
+        names, count = self._broker.topics, self._broker.topic_counts.of(identifier)
+        return Topic(
+            name=names.name(identifier),
+            messages=count.messages,
+            bytes=count.value_bytes,
+            last_offset=count.last_offset if count.messages else None,
+            last_time=utc_time(count.last_us) if count.messages else None,
+            subscribers=self._subscriber_count(identifier),
+            parent=_uuid(names.parent(identifier)),
+        )
+
+    def is_wanted(self, identifier: int) -> bool:
+        """Return whether a topic is one that the request asks for and the caller may read."""
+        names, query = self._broker.topics, self._query
+        if not names.is_live(identifier):
+            return False
+        name = names.name(identifier)
+        if query.contains not in name or not name.startswith(query.prefix):
+            return False
+        if not is_allowed(self._principal, Action.SUBSCRIBE, name):
+            return False
+        if identifier not in self._channels:
+            return True
+        is_used = self._broker.topic_counts.of(identifier).messages
+        return bool(is_used or self._subscriber_count(identifier))
+
+    def _subscriber_count(self, identifier: int) -> int:
+        router = self._broker.router
+        route = router.route_of_topic[identifier]
+        if route not in self._subscribers:
+            self._subscribers[route] = router.subscriber_count(identifier)
+        return self._subscribers[route]
 
 
 async def _with_values(
@@ -116,11 +162,14 @@ async def list_clients(context: HttpContext, principal: Principal, query: Client
     """Return clients, the lowest number first; raise NotAllowed."""
     authorize(principal, Action.ADMINISTER, "clients")
     wanted = None if query.protocol is None else PROTOCOLS[query.protocol]
+    part = query.contains.casefold()
     sessions = _sessions(context, query.after)
     found: list[Session] = []
     following = None
     async for session in in_slices(sessions):
         if wanted not in {None, session.encoding.protocol} or (query.slow and not is_slow(session)):
+            continue
+        if part and part not in f"{session.name}\n{session.principal.name}".casefold():
             continue
         if len(found) == query.limit:
             following = session.number

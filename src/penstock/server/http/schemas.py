@@ -135,13 +135,14 @@ class TopicsQuery(_Query, frozen=True):
     """Topics whose names begin with `prefix` and contain `contains`.
 
     A page of `limit`, from `after` on. With `value_bytes`, each has the first bytes of its last
-    value.
+    value. `order` is that of their creation, or by name, for which all topics are looked at.
     """
 
     prefix: str = ""
     contains: str = ""
     after: Count = 0
     limit: _Limit = HTTP_PAGE_ENTRIES
+    order: Literal["creation", "name"] = "creation"
     value_bytes: Annotated[int, Meta(ge=0, le=HTTP_LAST_VALUE_BYTES_MAX)] = 0
 
 
@@ -185,25 +186,31 @@ class Deleted(Struct, frozen=True):
 
 
 class Topics(Struct, frozen=True):
-    """A page of the topics that the caller may read, in the order of their creation.
+    """A page of the topics that the caller may read.
 
-    `total` counts all topics of the broker. `next` is the value of `after` for the next page, null
-    on the last one.
+    `total` counts all topics of the broker, with the 256 channels of herald. `found` counts those
+    that the query asks for, null unless they are ordered by name. `next` is the value of `after`
+    for the next page, null on the last one.
     """
 
     topics: list[Topic]
     total: Count
     next: Count | None
+    found: Count | None = None
 
 
 # --- Clients --------------------------------------------------------------------------------------
 
 
 class ClientsQuery(_Query, frozen=True):
-    """Clients, all or of one protocol or only slow ones: a page of `limit`, from `after` on."""
+    """Clients, all or of one protocol or only slow ones: a page of `limit`, from `after` on.
+
+    With `contains`, only those whose name or principal contains it, in upper or lower case.
+    """
 
     protocol: ProtocolName | None = None
     slow: bool = False
+    contains: str = ""
     after: Count = 0
     limit: _Limit = HTTP_PAGE_ENTRIES
 
