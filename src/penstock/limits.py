@@ -272,6 +272,8 @@ GROUP_POLL_FULL_SECONDS: Final = 0.001
 member has as many messages as it may have."""
 GROUP_READ_RETRY_SECONDS: Final = 1.0
 """Delay before a failed read or a failed dead letter is tried again."""
+GROUP_LOG_SECONDS: Final = 60.0
+"""Time between two log events of one kind of a group; those between them are counted."""
 GROUP_REASON_CHARACTERS_MAX: Final = 500
 """Text of a member that says why a message failed."""
 GROUP_LAG_OFFSETS_MAX: Final = 10_000_000

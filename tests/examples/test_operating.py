@@ -220,7 +220,8 @@ def test_every_event_that_is_logged_is_named_and_no_other() -> None:
             continue  # other processes than the broker's
         logged |= set(
             re.findall(
-                r'log(?:ger)?\.(?:info|warning|error|exception)\(\s*"([^"]+)"', path.read_text()
+                r'(?:log(?:ger)?\.(?:info|warning|error|exception)|RepeatedEvents)\(\s*"([^"]+)"',
+                path.read_text(),
             )
         )
     (section,) = re.findall(r"^## Log events\n(.*)", PAGE, re.MULTILINE | re.DOTALL)

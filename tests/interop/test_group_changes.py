@@ -1,10 +1,14 @@
 """Changes of consumer groups over HTTP, the rights that they need, and what the audit log has."""
 
+import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.errors import GroupDiffers
 from penstock.flight.client import FlightClient
 from penstock.gateway.options import GatewayOptions
@@ -14,6 +18,7 @@ from tests.support import lamamq_bytes as lm
 from tests.support.flight import serve_tables
 from tests.support.http_live import HttpBroker
 
+SECONDS_MAX = 60.0
 GROUP = b"orders/#@group=billing"
 
 
@@ -147,3 +152,23 @@ def test_a_group_passes_between_members_and_readers_of_tables(tmp_path: Path) ->
         reader.commit_group("billing", {0: 0}, subscription=orders)
         with lm.subscriber(broker, GROUP) as member:
             assert [member.forwarded().payload for _ in "abc"] == [b"a", b"b", b"c"]
+
+
+def test_dead_letters_and_late_members_do_not_fill_the_log(tmp_path: Path) -> None:
+    settings = BrokerSettings(groups=GroupSettings(ack_wait_seconds=0.3, deliveries_max=2))
+    with (
+        capture_logs() as logged,
+        HttpBroker(data=tmp_path, settings=settings) as broker,
+        lm.subscriber(broker, GROUP),
+    ):
+        for number in range(20):
+            broker.publish(topic="orders/1", json=number)
+        deadline = time.monotonic() + SECONDS_MAX
+        while broker.get("/api/groups/billing").json()["dead"] < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    for name in ("group member late", "message dead"):
+        first, rest = [each for each in logged if each["event"] == name]
+        assert "repeated" not in first
+        assert rest["repeated"] > 0
+    assert rest["repeated"] == 19

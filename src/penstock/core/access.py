@@ -39,6 +39,7 @@ __all__ = [
     "authorize",
     "authorize_anywhere",
     "is_allowed",
+    "is_allowed_anywhere",
     "path_name",
 ]
 
@@ -215,6 +216,11 @@ def authorize(principal: Principal, action: Action, name: str) -> None:
 def is_allowed(principal: Principal, action: Action, name: str) -> bool:
     """Return whether `authorize` would pass, for lists that show only what is allowed."""
     return principal.may(action, name)
+
+
+def is_allowed_anywhere(principal: Principal, action: Action) -> bool:
+    """Return whether `authorize_anywhere` would pass for an action."""
+    return principal.may_anywhere(action)
 
 
 def authorize_anywhere(principal: Principal, *actions: Action) -> None:

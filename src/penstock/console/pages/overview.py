@@ -131,7 +131,7 @@ class Overview:
             ("Messages in", f"{rate_text(received)}/s", f"{bytes_text(point.bytes_in)}/s"),
             ("Messages out", f"{rate_text(sent)}/s", f"{bytes_text(point.bytes_out)}/s"),
             ("Clients", f"{point.clients:,}", topics),
-            ("Disk sync", sync, f"{rates['syncs']} in {rates['seconds']:.0f} s"),
+            ("Disk sync", sync, f"{rates['syncs']} syncs in {rates['seconds']:.0f} s"),
             ("Log", bytes_text(log.get("bytes", 0)), f"{count_text(rates['end_offset'])} messages"),
             ("Answer", f"{point.answer_ms:.1f} ms", "of the broker's API"),
         ):

@@ -19,6 +19,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.groups.group import Group
 from penstock.core.groups.ledger import Failure
 from penstock.core.groups.places import PlacedReader, offset_of, partition_of
+from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.sessions import sender_uuid
 from penstock.core.timers import Timers
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, PenstockError
@@ -57,6 +58,8 @@ class DeadLetters:
         self._publish = publish
         self._changed = changed
         self._batch = Batch()
+        self.dead = RepeatedEvents("message dead", timers)
+        """Log events of messages that are dead."""
 
     def bury(self, group: Group) -> None:
         """Write the dead letters of a group, if it has some."""
@@ -85,9 +88,8 @@ class DeadLetters:
         def written(is_safe: bool) -> None:  # noqa: FBT001  (of Broker.when_settled)
             if is_safe:
                 group.ledger.is_dead(offset)
-                log.warning(
-                    "message dead",
-                    group=group.name,
+                self.dead.warn(
+                    group.name,
                     offset=offset_of(offset),
                     deliveries=failure.deliveries,
                     reason=failure.reason,

@@ -28,6 +28,7 @@ from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.groups.places import PlacedReader, place_of
+from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
@@ -95,6 +96,7 @@ class Groups:
         self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
         self._dirty: dict[Group, None] = {}
         self._sweeper: Timer | None = None
+        self._late = RepeatedEvents("group member late", timers)
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
         self._delivery = GroupDelivery(
@@ -341,6 +343,8 @@ class Groups:
         does, and each time counts as a delivery.
         """
         self._delivery.is_stopped = True
+        self._late.flush()
+        self._dead_letters.dead.flush()
 
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
@@ -381,7 +385,7 @@ class Groups:
                 elif member.is_late and not member.answers and _reads(member):
                     self.acknowledgments.is_in_time(member)
             if late:
-                log.warning("group member late", group=group.name, members=len(late))
+                self._late.warn(group.name, members=len(late))
                 self._changed(group)
                 self._delivery.wake(group)
             self._dead_letters.bury(group)

@@ -424,7 +424,7 @@ class TopicLag(Struct, frozen=True):
 
 
 Consumers: TypeAlias = Literal["members", "none", "other-node", "external"]
-"""What reads for a group: members at this broker, no client, members at another node, or a reader
+"""The readers of a group: members at this broker, no client, members at another node, or a reader
 that keeps its own place and reports it, such as a Spark query."""
 
 

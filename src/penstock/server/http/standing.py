@@ -3,7 +3,14 @@
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
+from penstock.core.access import (
+    EVERYTHING,
+    Action,
+    Principal,
+    authorize,
+    is_allowed,
+    is_allowed_anywhere,
+)
 from penstock.core.quotas import NO_LIMITS
 from penstock.limits import METRICS_REASONS_MAX
 from penstock.memory.account import UNLIMITED
@@ -47,7 +54,7 @@ def _groups(principal: Principal) -> Literal["all", "some", "none"]:
     """Return which consumer groups a principal may use."""
     if is_allowed(principal, Action.GROUP, EVERYTHING):
         return "all"
-    return "some" if principal.may_anywhere(Action.GROUP) else "none"
+    return "some" if is_allowed_anywhere(principal, Action.GROUP) else "none"
 
 
 async def list_refusals(context: HttpContext, principal: Principal, _query: NoQuery) -> Refusals:
