@@ -8,7 +8,6 @@ from penstock.ports import GroupState
 from penstock.ports.storage import GroupProgress
 from penstock.server.http.log_queries import consumers_of
 
-NOW_US = int(time.time() * 1_000_000)
 MINUTE_US = 60_000_000
 
 
@@ -25,5 +24,6 @@ MINUTE_US = 60_000_000
 def test_a_group_without_members_here_may_have_them_at_another_node(
     progress: GroupProgress | None, silent_us: int, consumers: str
 ) -> None:
-    state = GroupState("job", {0: 5}, updated_us=NOW_US - silent_us, progress=progress)
+    updated_us = time.time_ns() // 1_000 - silent_us
+    state = GroupState("job", {0: 5}, updated_us=updated_us, progress=progress)
     assert consumers_of(state, node=0) == consumers
