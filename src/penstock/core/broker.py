@@ -1,4 +1,4 @@
-"""The broker: sessions, subscriptions, and delivery of published batches."""
+"""The broker: sessions, rights, subscriptions, publishing and acknowledgments."""
 
 import dataclasses
 from collections import deque
