@@ -251,6 +251,8 @@ def turn(store: Store, publisher: Publisher) -> Turn:
     began, sent, at = processor_seconds(store), publisher.sent, time.monotonic()
     time.sleep(TURN_SECONDS)
     count, used = publisher.sent - sent, processor_seconds(store) - began
+    if not count:
+        raise SystemExit(f"the broker took no message for {TURN_SECONDS} s")
     return Turn(used * 1e6 / count, count / (time.monotonic() - at))
 
 

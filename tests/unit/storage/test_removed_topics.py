@@ -1,6 +1,7 @@
 """The record of removed topics: exact as far as it is known, bounded, and never ahead of log.json."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from penstock.storage.arrow.format.removed_topics import (
     save_removed,
 )
 from penstock.storage.arrow.read.follow import LogFollower
+from penstock.storage.arrow.read.pieces import read_pieces
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.files import Files
 from penstock.storage.options import Retention
@@ -139,6 +141,31 @@ def test_row_groups_with_more_topics_than_the_index_lists_are_read(
             "penstock.storage.arrow.write.removal_record.REMOVED_ROW_GROUPS_READ_MAX", 0
         )
         assert record.save([0], horizon) == RemovedTopics(horizon, horizon)
+
+
+def test_a_full_record_ends_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 100,000 topics, commits waited for seconds while each row group was read for its topics."""
+    many = [f"t/{number}" for number in range(2 * (INDEX_TOPICS_MAX + 1))]
+    half = len(many) // 2
+    reads: list[int] = []
+
+    def counting(*arguments: Any, **named: Any) -> Any:
+        reads.append(named["first"])
+        return read_pieces(*arguments, **named)
+
+    monkeypatch.setattr("penstock.storage.arrow.write.removal_record.read_pieces", counting)
+    with WrittenLog(tmp_path, segment_bytes_max=1 << 30) as log:
+        for first in (0, half) * 5:
+            log.put(*(message(topic, b"") for topic in many[first : first + half]))
+    end = 10 * half
+    record = RemovalRecord(Files(), log.folder, horizon=0)
+    wanted = {name: end - half * (number < half) for number, name in enumerate(many)}
+    assert record.save([0], end) == RemovedTopics(end, 0, wanted)
+    assert len(reads) == 10
+    reads.clear()
+    monkeypatch.setattr("penstock.storage.arrow.write.removal_record.REMOVED_TOPICS_MAX", half)
+    assert record.save([0], end) == RemovedTopics(end, end - half, dict.fromkeys(many[half:], end))
+    assert reads == [end - half, end - 2 * half]
 
 
 def test_a_segment_whose_topics_are_not_known_may_have_had_any(tmp_path: Path) -> None:

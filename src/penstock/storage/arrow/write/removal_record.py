@@ -1,13 +1,13 @@
 """Keeps the record of removed topics while retention removes segments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow.compute as pc
 import structlog
 
 from penstock.errors import LogDamaged
-from penstock.limits import REMOVED_ROW_GROUPS_READ_MAX
+from penstock.limits import REMOVED_ROW_GROUPS_READ_MAX, REMOVED_TOPICS_MAX
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
 from penstock.storage.arrow.format.index import Index
@@ -43,41 +43,58 @@ class RemovalRecord:
         """
         before = self.current
         known_from = before.known_from
-        ends = dict(before.ends)
-        for base in gone:
-            unknown, found = self._ends(base, horizon)
-            known_from = max(known_from, unknown)
-            ends.update(found)
         for each in damage:
             if each.first_offset < horizon:
                 known_from = max(known_from, min(each.resumes_at, horizon))
-        removed = RemovedTopics(horizon, known_from, ends).bounded()
+        ends: dict[str, int] = {}
+        for end, names in self._newest_first(gone, horizon):
+            if end <= known_from:
+                break
+            if names is None or not self._fits(ends, names):
+                known_from = end
+                break
+            for name in names:
+                ends.setdefault(name, end)
+        removed = RemovedTopics(horizon, known_from, before.ends | ends).bounded()
         save_removed(self._files, self._folder, removed, before=before.horizon)
         return removed
 
-    def _ends(self, base: int, horizon: int) -> tuple[int, dict[str, int]]:
-        """Return the offset before which topics are not known, and the ends of those after it."""
-        try:
-            index, _ = load_index(self._files, self._folder, base)
-        except StaleIndex as error:
-            log.warning("topics of a removed segment not known", segment=base, error=str(error))
-            return horizon, {}
-        if not _is_whole(index):
-            return index.end_offset, {}
-        ends: dict[str, int] = {}
-        left = REMOVED_ROW_GROUPS_READ_MAX
-        for number, listed in index.last_row_groups():
-            entry = index.entry(number)
-            end = entry.base_offset + entry.count
-            names = listed
-            if names is None and left:
-                left -= 1
-                names = self._read_names(index, number)
-            if names is None:
-                return end, ends
-            for name in names:
-                ends.setdefault(name, end)
-        return 0, ends
+    @staticmethod
+    def _fits(ends: Mapping[str, int], names: Sequence[str]) -> bool:
+        """Return whether the record has room for the topics of one more row group.
+
+        A record that is full ends the search: a segment with many topics in each row group would
+        take seconds to read, while commits wait.
+        """
+        return len(ends) + len(names) <= REMOVED_TOPICS_MAX or (
+            len(ends.keys() | set(names)) <= REMOVED_TOPICS_MAX
+        )
+
+    def _newest_first(
+        self, gone: Sequence[int], horizon: int
+    ) -> Iterator[tuple[int, Sequence[str] | None]]:
+        """Yield the ends of row groups, the last first, with their topics, None if not known.
+
+        Row groups all of whose topics are in later ones of their segment may be left out.
+        """
+        for base in reversed(gone):
+            try:
+                index, _ = load_index(self._files, self._folder, base)
+            except StaleIndex as error:
+                log.warning("topics of a removed segment not known", segment=base, error=str(error))
+                yield horizon, None
+                return
+            if not _is_whole(index):
+                yield index.end_offset, None
+                return
+            left = REMOVED_ROW_GROUPS_READ_MAX
+            for number, listed in index.last_row_groups():
+                entry = index.entry(number)
+                names = listed
+                if names is None and left:
+                    left -= 1
+                    names = self._read_names(index, number)
+                yield entry.base_offset + entry.count, names
 
     def _read_names(self, index: Index, number: int) -> Sequence[str] | None:
         """Return the topics of a row group that has too many for the index; None if unknown.
