@@ -139,6 +139,32 @@ def test_a_frame_that_is_used_again_has_all_its_rows(spark: SparkSession, log: W
         table(spark, log, filterPushdown="true").count()
 
 
+def test_a_view_stays_as_it_was_first_used(spark: SparkSession, log: WrittenLog) -> None:
+    """docs/spark.md says so; a new version of Spark may change it."""
+    create = f"CREATE OR REPLACE TEMPORARY VIEW seen USING penstock OPTIONS (path '{log.data}')"
+    count = "SELECT count(*) FROM seen"
+    log.put_many(2)
+    spark.sql(create)
+    assert spark.sql(count).head() == (6,)
+    log.put_many(1)
+    spark.sql("REFRESH TABLE seen")
+    assert spark.sql(count).head() == (6,)
+    spark.sql(create)
+    assert spark.sql(count).head() == (9,)
+    with pytest.raises(PySparkException):
+        spark.sql("INSERT INTO seen SELECT * FROM seen")
+
+
+def test_a_table_of_the_catalog_says_to_use_a_view(spark: SparkSession, log: WrittenLog) -> None:
+    log.put_many(1)
+    spark.sql(f"CREATE TABLE kept USING penstock OPTIONS (path '{log.data}')")
+    try:
+        with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT count(*) FROM kept").head()
+    finally:
+        spark.sql("DROP TABLE kept")
+
+
 def test_columns_that_are_left_out_are_not_read(spark: SparkSession, log: WrittenLog) -> None:
     log.put_many(4)
     frame = table(spark, log, "topic STRING, offset BIGINT", subscribe="a")
