@@ -216,10 +216,24 @@ def chart() -> str:
 
 
 def latency(results: Rows) -> str:
+    rates = list(dict.fromkeys(row["per_second"] for row in results))
+    found = {(row["protocol"], row["per_second"]): row for row in results}
+    names = list(dict.fromkeys(row["protocol"] for row in results))
+    version = results[0]["nats_version"]
     return table(
-        ["µs", "p50", "p90", "p99"],
-        ([peer(row["protocol"]), *percentiles(row)] for row in results),
+        ["µs: p50 / p99", *(f"{rate:,}/s" for rate in rates)],
+        (
+            [
+                f"nats-server {version}" if name == "nats" else name,
+                *(_middle_and_tail(found[name, rate]) for rate in rates),
+            ]
+            for name in names
+        ),
     )
+
+
+def _middle_and_tail(row: dict[str, Any]) -> str:
+    return f"{row['p50_us']:.0f} / {row['p99_us']:.0f}"
 
 
 def percentiles(row: dict[str, Any]) -> list[str]:
