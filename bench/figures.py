@@ -236,6 +236,54 @@ def _middle_and_tail(row: dict[str, Any]) -> str:
     return f"{row['p50_us']:.0f} / {row['p99_us']:.0f}"
 
 
+def groups(results: Rows) -> str:
+    rows = {(row["system"], row["kind"], row["members"]): row for row in results}
+    versions = {
+        "nats": f"NATS queue group {results[0]['nats_version']}",
+        "jetstream": "JetStream pull consumer",
+        "redis": f"Redis stream {results[0]['redis_version']}",
+    }
+
+    def cell(name: str, kind: str, members: int) -> str:
+        row = rows.get((name, kind, members))
+        if row is None:
+            return ""
+        part = f" ({row['of_plain']:.0%})" if members and (name, kind, 0) in rows else ""
+        return million(row["delivered"]) + part
+
+    cells = [(kind, members) for kind in ("memory", "fsync") for members in (0, 1, 8)]
+    return table(
+        [
+            "million messages/s (of a plain subscription)",
+            *(
+                f"`{kind}`, " + (f"group of {members}" if members else "plain")
+                for kind, members in cells
+            ),
+        ],
+        (
+            [versions.get(name, name), *(cell(name, *each) for each in cells)]
+            for name in dict.fromkeys(row["system"] for row in results)
+        ),
+    )
+
+
+def many(results: Rows) -> str:
+    rows = {(row["kind"], row["number"], row["protocol"]): row for row in results}
+    version = results[0]["nats_version"]
+    return table(
+        ["", "million messages/s", f"times nats-server {version}", "times slower than with one"],
+        (
+            [
+                f"{number:,} {kind}, {peer(name)}",
+                f"{row['published'] / 1e6:.3f}",
+                f"{row['times_nats']:.2f}",
+                f"{row['times_slower']:.2f}",
+            ]
+            for (kind, number, name), row in rows.items()
+        ),
+    )
+
+
 def percentiles(row: dict[str, Any]) -> list[str]:
     return [f"{row[name]:.0f}" for name in ("p50_us", "p90_us", "p99_us")]
 
@@ -642,6 +690,8 @@ TABLES: Final = {
     "broker-latency": Table("brokers", broker_latency),
     "latency": Table("latency", latency),
     "crowd": Table("crowd", crowd),
+    "groups": Table("groups", groups),
+    "many": Table("many", many),
     "console": Table("console", console),
     "console-pages": Table("console", console_pages),
     "console-throughput": Table("console", console_throughput),
