@@ -117,10 +117,12 @@ def test_messages_of_other_nodes_that_are_not_read_are_a_reason_not_to_be_ready(
     status, reason = storage.status(), "Kafka: no answer for 10 seconds"
     following = FollowStatus(reason, 3)
     monkeypatch.setattr(storage, "follow_problem", reason)
-    monkeypatch.setattr(storage, "status", lambda: dataclasses.replace(status, following=following))
+    status = dataclasses.replace(status, following=following, writers_replaced=2)
+    monkeypatch.setattr(storage, "status", lambda: status)
     found = samples(broker)
     assert found["penstock_follow_failing", ""] == 1
     assert found["penstock_follow_replaced_total", ""] == 3
+    assert found["penstock_log_writers_replaced_total", ""] == 2
     assert found["penstock_log_failing", ""] == 0
     assert found["penstock_ready", ""] == 0
     answer = broker.get("/readyz")
@@ -129,6 +131,7 @@ def test_messages_of_other_nodes_that_are_not_read_are_a_reason_not_to_be_ready(
     page = (ROOT / "docs" / "http.md").read_text()
     assert "`penstock_follow_failing`" in page
     assert "`penstock_follow_replaced_total`" in page
+    assert "`penstock_log_writers_replaced_total`" in page
 
 
 def test_every_message_has_a_time_from_arrival_to_acknowledgment(broker: HttpBroker) -> None:

@@ -189,6 +189,8 @@ class StorageStatus:
     commits: int = 0
     failures: int = 0
     """Commits that failed."""
+    writers_replaced: int = 0
+    """Threads that hung while they wrote, and were replaced."""
     segments_removed: int = 0
     """Segments that retention has removed."""
     excess_bytes: int = 0

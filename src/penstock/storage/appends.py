@@ -108,6 +108,8 @@ class Appends:
         self._gathered = False  # whether anything waits for the writer
         self._refused = False
         self._topics_known = 0
+        self._attempt = 0  # the last one to write again after a failure
+        self._attempting = False
         self._table: TopicTable | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settled: Callable[[], None] = lambda: None
@@ -389,19 +391,32 @@ class Appends:
         if self._loop is None:
             return
         offset = self.next_offset
+        self._attempt += 1
+        self._attempting = True
+        number = self._attempt
 
         def attempt() -> None:
             works = False
             try:
                 works = self._writer.revive(offset)
             finally:
-                self.post(lambda: self._tried(works=works))
+                self.post(lambda: self._tried(number, works=works))
 
         self._writer.later(attempt)
 
-    def _tried(self, *, works: bool) -> None:
+    def end_attempt(self) -> None:
+        """Give up an attempt to write again, if there is one; the next is later.
+
+        The writer's thread hangs in it, and was replaced.
+        """
+        self._tried(self._attempt, works=False)
+
+    def _tried(self, number: int, *, works: bool) -> None:
         if self._loop is None or self._refused:
             return
+        if not self._attempting or number != self._attempt:
+            return  # it was given up
+        self._attempting = False
         if works:
             log.info("log available again", **self._place)
             self.unavailable = None

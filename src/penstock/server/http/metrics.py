@@ -262,6 +262,8 @@ class _BrokerCollector(Collector):
             yield from _tier(status.tier)
         if status.following is not None:
             yield from _following(status.following)
+            text = "Threads that hung while they wrote to the log, and were replaced."
+            yield _counter("log_writers_replaced", text, status.writers_replaced)
         times = status.sync_times
         yield _histogram(
             "log_sync_seconds",

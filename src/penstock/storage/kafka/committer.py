@@ -4,6 +4,9 @@ Kafka fences an earlier process of the same node when this one initializes its t
 producer that failed is never used again: what it has sent may be committed or not. The next one
 starts with the last message that is in Kafka. Before that, the state topic must still name this
 process as the owner of the partition; otherwise a newer process has taken over, and this one ends.
+
+A thread that librdkafka does not return from is replaced: its commit has failed, and the next
+producer finds out whether it is in Kafka.
 """
 
 import contextlib
@@ -27,12 +30,14 @@ from penstock.limits import (
 from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
-from penstock.storage.commits import Commit, Outcome, SyncHistogram, WriterThread
+from penstock.storage.commits import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, failure
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.reading_thread import Replaced
 from penstock.storage.kafka.records import HEAD_HEADER, NODES_HEADER, GroupRecord, Heads, latest_ms
 from penstock.storage.kafka.state import HEAD, NODE, NodeState, StateTopic
 from penstock.storage.kafka.topic_changes import TopicChanges
+from penstock.storage.kafka.writing_thread import WritingThread
 
 __all__ = ["KafkaCommitter"]
 
@@ -95,7 +100,9 @@ class KafkaCommitter:
         self._seconds_max = self._options.commit_seconds_max
         self.syncs = SyncHistogram()
         self.commits = 0
-        self._thread = WriterThread("penstock-kafka")
+        self._thread = WritingThread(self._options.location)
+        self._writing: Commit | None = None  # that the thread is at
+        self._sending: dict[str, bytes | None] = {}  # the changes of topics in its transaction
 
     # --- In any thread ----------------------------------------------------------------------------
 
@@ -131,6 +138,35 @@ class KafkaCommitter:
         """See storage.commits."""
         self._thread.later(work)
 
+    def watch(self) -> bool:
+        """Replace the thread if it hangs, and tell whether; called every KAFKA_WATCH_SECONDS.
+
+        Its commit has failed. What it sent may be in Kafka: `revive` finds out.
+        """
+        reason = self._thread.hangs()
+        if reason is None:
+            return False
+        self._broken = failure(reason)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producers = [producer]
+            del producer
+            self._connection.closing.close("writer", lambda: _purge(producers))
+        changes, self._sending = self._sending, {}
+        self._changes.give_back(changes)
+        commit, self._writing = self._writing, None
+        if self._thread.replaceable:
+            self._thread.start(self.revive if commit is None else None)
+        if commit is not None:
+            end = self._partition.bounds.end
+            self._done(Outcome(commit, end, durable=False, error=self._broken))
+        return True
+
+    @property
+    def replaced(self) -> int:
+        """Threads that hung since the start."""
+        return self._thread.replaced
+
     def stop(self) -> None:
         """Finish all work and end the thread; Kafka has KAFKA_CLOSE_SECONDS_MAX to answer."""
         self._seconds_max = min(self._seconds_max, KAFKA_CLOSE_SECONDS_MAX)
@@ -139,13 +175,20 @@ class KafkaCommitter:
 
     # --- In the thread ----------------------------------------------------------------------------
 
+    def step(self) -> None:
+        """Note that the thread goes on, after a call of librdkafka; raise Replaced."""
+        self._thread.step()
+
     def commit(self, commit: Commit) -> None:
-        """Write a commit and report its outcome."""
+        """Write a commit and report its outcome; raise Replaced."""
         error = self._broken
         if error is None:
+            self._writing = commit
             started = time.perf_counter()
             try:
                 self._write(commit)
+            except Replaced:
+                raise
             except OSError as failed:
                 error = self._broken = _without_frames(failed)
             except Exception as failed:  # clients must not wait forever
@@ -156,6 +199,8 @@ class KafkaCommitter:
                 self.syncs.add(time.perf_counter() - started)
             else:
                 self._discard()
+                self.step()
+            self._writing = None
         durable = error is None and commit.durability is Durability.FSYNC
         self._done(Outcome(commit, self._partition.bounds.end, durable, error))
 
@@ -180,11 +225,16 @@ class KafkaCommitter:
             return
         if end > self._reserved:
             changes[self._key] = self._node_state(end)
+        self._sending = changes
         try:
             places = self._transact(groups, changes)
+        except Replaced:
+            raise
         except BaseException:
+            self._sending = {}
             self._changes.give_back(changes)
             raise
+        self._sending = {}
         self._state.apply(changes)
         for (value, _, _), place in zip(groups, places, strict=True):
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
@@ -217,49 +267,61 @@ class KafkaCommitter:
         self._state.apply(changes)
 
     def _transact(self, groups: list[_Group], changes: dict[str, bytes | None]) -> list[int]:
-        """Commit records; return the places of the groups. Raise OSError."""
+        """Commit records; return the places of the groups. Raise OSError or Replaced."""
         producer = self._producer
         if producer is None:
             raise self._connection.timed_out(self._seconds_max)
-        options = self._options
-        deadline = time.monotonic() + self._seconds_max
-        places: dict[int, int] = {}
         try:
-            producer.begin_transaction()
-            for number, (value, timestamp_ms, nodes) in enumerate(groups):
-                headers: list[tuple[str, str | bytes | None]] = [
-                    (HEAD_HEADER, self._heads.own_name.encode())
-                ]
-                if nodes:
-                    headers.append((NODES_HEADER, ",".join(map(str, sorted(nodes))).encode()))
-
-                def delivered(error: object, message: object, number: int = number) -> None:
-                    if error is None:
-                        places[number] = message.offset()  # type: ignore[attr-defined]
-
-                producer.produce(
-                    options.topic, value, partition=options.node, headers=headers,
-                    timestamp=timestamp_ms, on_delivery=delivered,
-                )  # fmt: skip
-            for key, content in changes.items():
-                producer.produce(options.state_topic, content, key.encode(), partition=0)
-            while producer.flush(_WAIT_SECONDS):
-                if time.monotonic() > deadline:
-                    raise self._connection.timed_out(self._seconds_max)
-            while True:
-                try:
-                    producer.commit_transaction(_WAIT_SECONDS)
-                except KafkaException as error:
-                    if not error.args[0].retriable():
-                        raise
-                    if time.monotonic() > deadline:
-                        raise self._connection.timed_out(self._seconds_max) from error
-                else:
-                    break
+            return self._send(producer, groups, changes)
         except KafkaException as error:
             raise _failed(error) from error
         except BufferError as error:
             raise failure(str(error)) from error
+        finally:
+            self.step()  # before anything is changed: another thread may have gone on
+
+    def _send(
+        self, producer: Producer, groups: list[_Group], changes: dict[str, bytes | None]
+    ) -> list[int]:
+        """Send records and commit them; raise OSError, KafkaException or BufferError."""
+        options = self._options
+        deadline = time.monotonic() + self._seconds_max
+        places: dict[int, int] = {}
+        producer.begin_transaction()
+        for number, (value, timestamp_ms, nodes) in enumerate(groups):
+            headers: list[tuple[str, str | bytes | None]] = [
+                (HEAD_HEADER, self._heads.own_name.encode())
+            ]
+            if nodes:
+                headers.append((NODES_HEADER, ",".join(map(str, sorted(nodes))).encode()))
+
+            def delivered(error: object, message: object, number: int = number) -> None:
+                if error is None:
+                    places[number] = message.offset()  # type: ignore[attr-defined]
+
+            producer.produce(
+                options.topic, value, partition=options.node, headers=headers,
+                timestamp=timestamp_ms, on_delivery=delivered,
+            )  # fmt: skip
+            self.step()
+        for key, content in changes.items():
+            producer.produce(options.state_topic, content, key.encode(), partition=0)
+        while producer.flush(_WAIT_SECONDS):
+            self.step()
+            if time.monotonic() > deadline:
+                raise self._connection.timed_out(self._seconds_max)
+        self.step()
+        while True:
+            try:
+                producer.commit_transaction(_WAIT_SECONDS)
+            except KafkaException as error:
+                self.step()
+                if not error.args[0].retriable():
+                    raise
+                if time.monotonic() > deadline:
+                    raise self._connection.timed_out(self._seconds_max) from error
+            else:
+                break
         if len(places) != len(groups):
             raise failure("a record was not delivered")
         return [places[number] for number in range(len(groups))]
@@ -273,11 +335,13 @@ class KafkaCommitter:
             try:
                 producer.init_transactions(_WAIT_SECONDS)
             except KafkaException as error:
+                self.step()
                 if not error.args[0].retriable():
                     raise failure(error) from error
                 if time.monotonic() > deadline:
                     raise self._connection.timed_out(seconds_max) from error
             else:
+                self.step()
                 return
 
     def _discard(self) -> None:
@@ -289,22 +353,24 @@ class KafkaCommitter:
             self._connection.closing.drop("writer", producers)
 
     def revive(self, _next_offset: int = 0) -> bool:
-        """See storage.commits: make a new producer."""
+        """See storage.commits: make a new producer; raise Replaced."""
         if self._broken is None or self._ended:
             return not self._ended
         try:
             if not self.check_owner():
                 return False
-            self._producer = self._connection.transactional(self._record_bytes_max)
+            producer = self._connection.transactional(self._record_bytes_max)
+            self.step()
+            self._producer = producer
+            del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
+            self.step()
             self._tell_written()
-        except OSError as error:
-            self._broken = _without_frames(error)
-            self._discard()
-            return False
-        except KafkaException as error:
-            self._broken = _without_frames(failure(error))
+        except (OSError, KafkaException) as error:
+            self.step()
+            failed = failure(error) if isinstance(error, KafkaException) else error
+            self._broken = _without_frames(failed)
             self._discard()
             return False
         self._broken = None
@@ -319,6 +385,7 @@ class KafkaCommitter:
         while self._told < end:
             try:
                 for record in self._partition.walk(self._told, end):
+                    self.step()
                     self._written(record)
                     self._told = record.end_offset
                 self._told = end
@@ -328,8 +395,9 @@ class KafkaCommitter:
                 self._told = error.horizon
 
     def check_owner(self) -> bool:
-        """Return whether the partition is still this process's; raise OSError."""
+        """Return whether the partition is still this process's; raise OSError or Replaced."""
         self._state.refresh()
+        self.step()
         node = self._state.load(self._key, NodeState)
         if node is None or node.owner == self.owner:
             return True
@@ -349,6 +417,14 @@ class KafkaCommitter:
 def _without_frames(error: OSError) -> OSError:
     """Return an error that can be kept: its traceback would keep the producer that failed."""
     return OSError(error.errno, error.strerror)
+
+
+def _purge(producers: list[Producer]) -> None:
+    """Free a producer; what it has not sent is never sent. This may block for any time."""
+    try:
+        producers[0].purge()
+    finally:
+        producers.clear()
 
 
 class _Fenced(OSError):

@@ -200,6 +200,7 @@ class KafkaLog:
         self._appends.attach(topics, settled)
         self._committer.start()
         self._look_later()
+        self._watch_later()
 
     def follow(self, target: Follower) -> None:
         """See ports.Storage: blocks until the ends of all partitions are known."""
@@ -207,14 +208,15 @@ class KafkaLog:
         topics = (name for name, each in self._topics.items() if not each.deleted)
         found = list(self._discover(at_end=True))
         self._follower.start(target, found, topics, state_place=self._state_place)
-        self._watch_later()
 
     def _watch_later(self) -> None:
-        """Look every KAFKA_WATCH_SECONDS whether the partitions of other nodes are read."""
+        """Look every KAFKA_WATCH_SECONDS whether the threads that use librdkafka go on."""
 
         def watch() -> None:
             self._watch_later()
             self._follower.watch()
+            if self._committer.watch():
+                self._appends.end_attempt()
             self._connection.closing.report()
 
         self._appends.call_later(KAFKA_WATCH_SECONDS, watch)
@@ -244,6 +246,7 @@ class KafkaLog:
                 if self._committer.check_owner():
                     for partition in list(self._partitions.values()):
                         partition.load_horizon()
+                        self._committer.step()
                     self._nodes.report()
             except OSError as error:
                 log.warning("kafka not reached", log=self._options.location, error=str(error))
@@ -308,6 +311,7 @@ class KafkaLog:
             waiting_bytes=self._appends.waiting_bytes,
             commits=self._committer.commits,
             failures=self._appends.failures,
+            writers_replaced=self._committer.replaced,
             age_seconds_max=self._options.log.retention.age_seconds_max,
             bytes_max=self._options.log.retention.bytes_max,
             sync_times=self._committer.syncs.times(),

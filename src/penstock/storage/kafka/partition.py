@@ -111,10 +111,11 @@ class KafkaPartition:
                 self._end = max(self._end, end_min)
                 self._horizon = self._end
             else:
+                if last.end_offset >= self._end:  # no other thread has added later ones
+                    self.last_us, self.last_crc = last.latest_us, last.group.row_group.crc32c
                 self._end = max(self._end, last.end_offset)
                 if not known:
                     self._horizon = self._end if oldest is None else oldest.base_offset
-                self.last_us, self.last_crc = last.latest_us, last.group.row_group.crc32c
             self._first_place = first
         for record in (oldest, last):
             if record is not None:
