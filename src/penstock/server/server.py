@@ -90,6 +90,8 @@ class Server:
         if self.storage.sessions is not None:
             self.broker.sessions.numbers = node_numbers(self.storage.partition)
             self.broker.roam(self.storage.sessions)
+            if self.storage.services is not None:
+                self.broker.share_services(self.storage.services)
             if self.broker.following is not None:
                 for protocol in PROTOCOLS:
                     if protocol.remote:
