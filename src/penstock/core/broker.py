@@ -41,6 +41,7 @@ from penstock.core.services import Services
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
 from penstock.core.stalls import Stalls
+from penstock.core.stored_bytes import StoredCounts
 from penstock.core.timers import Timers
 from penstock.core.traces import Traces
 from penstock.core.turns import LoopTurn
@@ -177,6 +178,8 @@ class Broker:
         self.requests = Requests(self.timers, self.slices, clock)
         self.services = Services(self.requests, RemoteServices(self.requests, self.timers))
         self.encoders = Encoders(self.topics, self.router, self.counters)
+        self.stored = StoredCounts(log, reader)
+        """Bytes of each principal in the log."""
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self.marks = PositionMarks(log, clock)
         self.deduplication = Deduplication(
@@ -396,6 +399,7 @@ class Broker:
             "connections": limits.connections_max,
             "messages": limits.messages_per_second_max,
             "bytes": limits.bytes_per_second_max,
+            "stored_bytes": limits.stored_bytes_max,
         }[what]
         log.warning("quota reached", principal=quota.principal, quota=what, limit=most)
         self.audit.record(

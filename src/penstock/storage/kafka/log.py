@@ -63,6 +63,7 @@ from penstock.storage.kafka.state import (
     TOPIC,
     KafkaGroups,
     KafkaNumbers,
+    KafkaStoredCounts,
     StateTopic,
     TopicState,
 )
@@ -131,6 +132,8 @@ class KafkaLog:
         self.groups = KafkaGroups(self._state, node=options.node, process=self._committer.owner)
         self.numbers = KafkaNumbers(self._state, options.node)
         """The kept session numbers of this node."""
+        self.stored_counts = KafkaStoredCounts(self._state, options.node)
+        """What is kept of the bytes of principals."""
         self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
         self._reader = self._new_reader(own)
         self.sessions = KafkaSessions(

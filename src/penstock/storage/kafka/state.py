@@ -7,6 +7,7 @@
     followed/N       how far node N has delivered the partitions of other nodes
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
+    stored/N         the bytes of principals in the partition of node N
     service/N/PATH   how many clients of node N serve a path
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
 
@@ -38,6 +39,7 @@ from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemov
 __all__ = [
     "KafkaGroups",
     "KafkaNumbers",
+    "KafkaStoredCounts",
     "NodeReport",
     "NodeState",
     "StateTopic",
@@ -52,6 +54,7 @@ NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
 SERVICE: Final = "service/"
 SESSION: Final = "session/"
+STORED: Final = "stored/"
 TOPIC: Final = "topic/"
 CLIENT_ID_BYTES: Final = 16
 """Size of a Rheos client id."""
@@ -400,6 +403,23 @@ class KafkaGroups:
         if before is not None:
             self._check_node(before)
             self._state.put(GROUP + group, None)
+
+
+class KafkaStoredCounts:
+    """A `KeptCounts` of a node."""
+
+    def __init__(self, state: StateTopic, node: int) -> None:
+        self._state = state
+        self._key = f"{STORED}{node}"
+
+    def load(self) -> bytes | None:
+        """See KeptCounts."""
+        self._state.refresh()
+        return self._state.get(self._key)
+
+    def save(self, counts: bytes) -> None:
+        """See KeptCounts."""
+        self._state.put(self._key, counts)
 
 
 class KafkaNumbers:
