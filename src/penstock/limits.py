@@ -641,6 +641,16 @@ SERVICE_LINE_BYTES_MAX: Final = 68 * KIB
 """The first line of a request or an answer on a topic: an id and the name of a topic."""
 SERVICE_QUEUE_BYTES_MAX: Final = 1 * MIB
 """Requests on topics that the broker has not processed yet; then it reads them from the log."""
+STORED_SPAN_BYTES: Final = 64 * KIB
+STORED_SPANS_MAX: Final = 64
+"""Ranges of offsets by which the bytes of a principal in the log are counted: the least of each,
+and their number."""
+STORED_SAVE_SECONDS: Final = 5.0
+"""How often these counts are kept beside the log."""
+SERVICE_SHARE_SECONDS: Final = 0.05
+"""Time in which changes of the services of a node are collected before other nodes are told."""
+SERVICE_NODE_SILENT_SECONDS: Final = 30.0
+"""Time without a report, of one each LOG_RETENTION_SECONDS, after which a node has no services."""
 FLEXIMQ_LISTING_ENTRIES_MAX: Final = 10_000
 FLEXIMQ_LISTING_BYTES_MAX: Final = 1 * MIB
 """Entries that the broker's own services read for one answer, and bytes of their names."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.client import ErrorReported, SyncClient, connect_sync
 from penstock.errors import PenstockError
+from penstock.limits import MIB
 from penstock.ports import AuditEvent
 from penstock.server.config import (
     BrokerConfig,
@@ -18,6 +19,7 @@ from penstock.server.config import (
     DataConfig,
     HttpConfig,
     ListenerConfig,
+    LogConfig,
     PrincipalConfig,
     QuotaConfig,
     RoleConfig,
@@ -140,6 +142,8 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
                 "connections_max": 0,
                 "messages_per_second_max": 0,
                 "bytes_per_second_max": 1000,
+                "stored_bytes": 5000,
+                "stored_bytes_max": 0,
                 "reached": {"bytes": 1},
             }
         ]
@@ -147,7 +151,9 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
         assert address is not None
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         assert (done.code, done.err) == (0, "")
-        assert done.out.splitlines()[-1].split() == ["0", "-", "-", "1,000", "1", "panel"]
+        assert done.out.splitlines()[-1].split() == [
+            *("0", "-", "-", "1,000", "5,000", "-", "1", "panel")
+        ]
         unlimited = replace(config.principal[0], quota=QuotaConfig())
         broker.reload(replace(config, principal=(unlimited,)))
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
@@ -185,3 +191,108 @@ def test_a_quota_that_is_reached_is_recorded_once_a_minute(tmp_path: Path) -> No
                     pass
         assert reached(broker) == {"connections": 3}
     assert records.found == [{"principal": "panel", "quota": "connections", "limit": 1}]
+
+
+# --- Bytes in the log -----------------------------------------------------------------------------
+
+
+def stored(broker: ConfiguredBroker) -> int:
+    (panel, _) = broker.call(broker.running.authenticator.quotas)
+    return broker.call(lambda: panel.stored.size)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_messages_of_a_principal_whose_room_in_the_log_is_full_are_refused(
+    tmp_path: Path, protocol: str
+) -> None:
+    config = configured(tmp_path, stored_bytes_max=3000)
+    errors: list[object] = []
+    with (
+        ConfiguredBroker(config) as broker,
+        connect_sync(
+            broker.url(0),
+            protocol=protocol,  # type: ignore[arg-type]
+            timeout=10,
+            on_event=lambda event: errors.extend(
+                [event.error] if isinstance(event, ErrorReported) else []
+            ),
+        ) as client,
+    ):
+        topic: Any = 7 if protocol == "herald" else "a"
+        use(client)
+        for _ in range(3):
+            client.publish(topic, b"x" * 1000)
+        end = broker.call(lambda: broker.running.server.storage.next_offset)
+        if protocol in ("fleximq", "herald"):
+            client.publish(topic, b"y")
+            client.ping()
+            broker.until(lambda: bool(errors))
+            words = "RATE_LIMIT" if protocol == "herald" else "3000 bytes of principal panel"
+            assert words in str(errors[0])
+        else:
+            with pytest.raises(PenstockError, match="3000 bytes" if protocol == "lamamq" else None):
+                client.publish(topic, b"y")
+        assert broker.call(lambda: broker.running.server.storage.next_offset) == end
+        assert reached(broker) == {"stored_bytes": 1}
+        raised = replace(config.principal[0], quota=QuotaConfig(stored_bytes_max=9000))
+        broker.reload(replace(config, principal=(raised,)))
+        client.publish(topic, b"z")
+        broker.until(
+            lambda: broker.call(lambda: broker.running.server.storage.next_offset) == end + 1
+        )
+
+
+def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
+    tmp_path: Path, commands: Commands
+) -> None:
+    config = configured(tmp_path, stored_bytes_max=9000)
+    message = {"topic": "a", "text": "x" * 5000}
+    with ConfiguredBroker(config) as broker:
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        assert stored(broker) == 5000
+    with ConfiguredBroker(config) as broker:
+        assert stored(broker) == 5000
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        status, answer = ask(broker, "POST", "/api/publish", message)
+        assert status == 429
+        assert "9000 bytes of principal panel in the log" in str(answer)
+        address = broker.running.http
+        assert address is not None
+        done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
+        line = done.out.splitlines()[-1].split()
+        assert line == ["0", "-", "-", "-", "10,000", "9,000", "1", "panel"]
+        _, answer = ask(broker, "GET", "/api/limits")
+        assert answer["quotas"][0]["stored_bytes"] == 10000
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        assert 'penstock_stored_bytes{principal="panel"} 10000.0' in text
+        assert 'penstock_quota_reached_total{quota="stored_bytes"} 1.0' in text
+
+
+def test_counts_are_kept_while_the_broker_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a broker that is killed loses those of the last seconds only."""
+    monkeypatch.setattr("penstock.server.stored_counts.STORED_SAVE_SECONDS", 0.05)
+    with ConfiguredBroker(configured(tmp_path, stored_bytes_max=9000)) as broker:
+        assert ask(broker, "POST", "/api/publish", {"topic": "a", "text": "x" * 700})[0] == 200
+        found = broker.running.server.storage.status().location
+        kept = Path(found) / "stored-bytes"
+        broker.until(lambda: kept.exists() and b"700" in kept.read_bytes())
+
+
+def test_retention_gives_room_back(tmp_path: Path) -> None:
+    config = replace(
+        configured(tmp_path, stored_bytes_max=4 * MIB),
+        log=LogConfig(segment_bytes_max=MIB, age_seconds_max=1.0),
+    )
+    with ConfiguredBroker(config) as broker, connect(broker, "lamamq") as client:
+        value = b"x" * (MIB // 2)
+        for _ in range(8):
+            client.publish("a", value)
+        with pytest.raises(PenstockError, match="in the log is full"):
+            client.publish("a", b"y")
+        broker.until(lambda: stored(broker) < 2 * MIB)
+        client.publish("a", b"y")

@@ -9,7 +9,7 @@ from penstock.server.config import Config
 from penstock.server.credentials import Authenticator
 from penstock.server.run import Running
 from penstock.server.server import Server
-from penstock.server.storages import open_storage
+from penstock.server.storages import open_storage, open_stored_counts
 from tests.support.live import LiveBroker
 
 
@@ -52,9 +52,11 @@ class ConfiguredBroker(LiveBroker):
         self._loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
         config = self._config
+        storage = open_storage(config)
         server = Server(
             settings=config.broker_settings,
-            storage=open_storage(config),
+            storage=storage,
+            stored_counts=open_stored_counts(config, storage),
             memory=config.new_memory_budget(),
         )
         self.running = Running(config, server, Authenticator(config))

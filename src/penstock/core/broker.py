@@ -32,6 +32,7 @@ from penstock.core.live_delivery import LiveDelivery
 from penstock.core.partitions import OwnPartition, Partition, Position, StoredPartition
 from penstock.core.position_marks import PositionMarks
 from penstock.core.quotas import Quota
+from penstock.core.remote_services import RemoteServices
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
@@ -40,6 +41,7 @@ from penstock.core.services import Services
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices
 from penstock.core.stalls import Stalls
+from penstock.core.stored_bytes import StoredCounts
 from penstock.core.timers import Timers
 from penstock.core.traces import Traces
 from penstock.core.turns import LoopTurn
@@ -74,12 +76,14 @@ from penstock.ports import (
     AuditEvent,
     Clock,
     GroupStore,
+    KnownService,
     Link,
     LogReader,
     LogWriter,
     Prepared,
     Receipt,
     Record,
+    ServiceStore,
     SessionStore,
 )
 from penstock.replay import (
@@ -172,8 +176,10 @@ class Broker:
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.roaming: Roaming | None = None
         self.requests = Requests(self.timers, self.slices, clock)
-        self.services = Services(self.requests)
+        self.services = Services(self.requests, RemoteServices(self.requests, self.timers))
         self.encoders = Encoders(self.topics, self.router, self.counters)
+        self.stored = StoredCounts(log, reader)
+        """Bytes of each principal in the log."""
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)
         self.marks = PositionMarks(log, clock)
         self.deduplication = Deduplication(
@@ -273,6 +279,20 @@ class Broker:
         self.roaming = Roaming(self.resumption, self.timers, self.clock, store)
         if self.following is not None:
             self.following.roaming = self.roaming
+
+    def share_services(self, store: ServiceStore) -> None:
+        """Let requests reach the servers of other nodes, and theirs those of this one."""
+
+        def changed(change: KnownService) -> None:
+            elsewhere.service_changed(change)
+            if change.served is None or not change.served.subscribers:
+                self.services.subscriber_left()
+
+        elsewhere = self.services.elsewhere
+        elsewhere.share(store)
+        self.router.watch(SERVE_PREFIX, elsewhere.subscribed)
+        if self.following is not None:
+            self.following.service_changed = changed
 
     def trace(
         self,
@@ -379,6 +399,7 @@ class Broker:
             "connections": limits.connections_max,
             "messages": limits.messages_per_second_max,
             "bytes": limits.bytes_per_second_max,
+            "stored_bytes": limits.stored_bytes_max,
         }[what]
         log.warning("quota reached", principal=quota.principal, quota=what, limit=most)
         self.audit.record(

@@ -24,7 +24,15 @@ from penstock.core.timers import Timers
 from penstock.core.traces import Traces
 from penstock.errors import CallerError
 from penstock.limits import CATCH_UP_PIECE_BYTES, MEMORY_BLOCK_BYTES
-from penstock.ports import Clock, KeptSession, KnownTopic, LogReader, Record, Stored
+from penstock.ports import (
+    Clock,
+    KeptSession,
+    KnownService,
+    KnownTopic,
+    LogReader,
+    Record,
+    Stored,
+)
 from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
@@ -84,6 +92,8 @@ class Following:
         """Traces of sampled messages."""
         self.roaming: Roaming | None = None
         """Takes what other nodes write of clients that may resume here."""
+        self.service_changed: Callable[[KnownService], None] = lambda _: None
+        """Takes what other nodes write of their services, see ports.Follower."""
         self.read: Callable[[], None] = lambda: None
         """Called when messages were delivered: consumer groups may read them."""
 

@@ -2,7 +2,9 @@
 
 A principal has one Quota, which gateways, HTTP and Flight ask once for each batch. Messages and
 bytes a second are token buckets. The bytes of a batch are known after it was scanned, so a batch
-may take more bytes than are left; the next ones wait until the bucket has made up for it.
+may take more bytes than are left; the next ones wait until the bucket has made up for it. Bytes in
+the log are counted by `core.stored_bytes`; at their limit messages are refused until retention has
+removed earlier ones.
 """
 
 import dataclasses
@@ -11,7 +13,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from penstock.core.rates import RateLimit
-from penstock.errors import BrokerFull, TooManyMessages
+from penstock.core.stored_bytes import StoredBytes
+from penstock.errors import BrokerFull, TooManyMessages, TooManyStoredBytes
 from penstock.limits import QUOTA_EVENT_SECONDS
 
 __all__ = ["NO_LIMITS", "Quota", "QuotaLimits", "Reached"]
@@ -27,6 +30,7 @@ class QuotaLimits:
     connections_max: int = 0
     messages_per_second_max: int = 0
     bytes_per_second_max: int = 0
+    stored_bytes_max: int = 0
 
 
 NO_LIMITS: Final = QuotaLimits()
@@ -39,10 +43,12 @@ class Quota:
         self.principal = principal
         self.limits = NO_LIMITS
         self.is_limited = False
-        """Whether there is a limit of messages or bytes."""
+        """Whether there is a limit of messages or bytes, also of those in the log."""
         self.connections = 0
         self.reached: Counter[str] = Counter()
-        """How often `connections`, `messages` and `bytes` were at their limits."""
+        """How often `connections`, `messages`, `bytes` and `stored_bytes` were at their limits."""
+        self.stored: StoredBytes | None = None
+        """Its bytes in the log; None if they are not counted."""
         self._messages: RateLimit | None = None
         self._bytes: RateLimit | None = None
         self._told: dict[str, float] = {}
@@ -54,7 +60,9 @@ class Quota:
             self._messages = _bucket(limits.messages_per_second_max, now)
         if limits.bytes_per_second_max != before.bytes_per_second_max:
             self._bytes = _bucket(limits.bytes_per_second_max, now)
-        self.is_limited = self._messages is not None or self._bytes is not None
+        self.is_limited = bool(
+            limits.messages_per_second_max or limits.bytes_per_second_max or limits.stored_bytes_max
+        )
 
     # --- Connections
 
@@ -74,6 +82,8 @@ class Quota:
 
     def available(self, now: float, *, most: int) -> int:
         """Return how many messages may come, up to `most`."""
+        if self.is_full:
+            return 0
         if self._bytes is not None and self._bytes.available(now, most=1) < 1:
             return 0
         if self._messages is None:
@@ -81,19 +91,30 @@ class Quota:
         return max(self._messages.available(now, most=most), 0)
 
     def take(self, messages: int, size: int) -> None:
-        """Count messages, and their bytes."""
+        """Count messages that are about to be appended to the log, and their bytes."""
+        if self.stored is not None:
+            self.stored.add(messages, size)
         if self._messages is not None:
             self._messages.take(messages)
         if self._bytes is not None:
             self._bytes.take(size)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the principal has as many bytes in the log as it may."""
+        most = self.limits.stored_bytes_max
+        return bool(most) and self.stored is not None and self.stored.size >= most
 
     def wait_seconds(self) -> float:
         """Return the seconds until one more message may come."""
         buckets = (each for each in (self._messages, self._bytes) if each is not None)
         return max((each.wait_seconds() for each in buckets), default=0.0)
 
-    def exceeded(self, now: float, tell: Reached) -> TooManyMessages:
+    def exceeded(self, now: float, tell: Reached) -> TooManyMessages | TooManyStoredBytes:
         """Return the error for a message above a limit, and count it."""
+        if self.is_full:
+            self._note("stored_bytes", now, tell)
+            return TooManyStoredBytes(self.limits.stored_bytes_max, self.principal)
         what, most = "messages", self.limits.messages_per_second_max
         if self._bytes is not None and self._bytes.available(now, most=1) < 1:
             what, most = "bytes", self.limits.bytes_per_second_max

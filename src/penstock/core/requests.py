@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.histogram import Histogram
-from penstock.core.sessions import NUMBER_MIN, Session
+from penstock.core.sessions import NUMBER_MIN, Session, node_of
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.limits import (
@@ -22,7 +22,15 @@ from penstock.limits import (
 from penstock.memory import Account, Purpose
 from penstock.ports import Clock
 
-__all__ = ["FAILURES_PER_STEP", "Failure", "Match", "Refusal", "Requester", "Requests"]
+__all__ = [
+    "FAILURES_PER_STEP",
+    "Failure",
+    "Match",
+    "Refusal",
+    "Requester",
+    "Requests",
+    "node_target",
+]
 
 REQUEST_BOUNDS_SECONDS: Final = (
     0.001,
@@ -147,7 +155,10 @@ class Requests:
     def ask_remote(
         self, identifier: str, *, requester: Session, target_number: int, callback: Requester
     ) -> Refusal | None:
-        """Add a pending request to a client of another node; see `ask`."""
+        """Add a pending request to a client of another node, or to a node; see `ask`.
+
+        The target of a request to a node is `node_target`: any of its clients may answer.
+        """
         key = _Key(requester.number, identifier)
         if key in self._pending:
             return Refusal.DUPLICATE
@@ -203,7 +214,10 @@ class Requests:
         """Match an answer of another node: of the target, or of the node itself, for it."""
         key = _Key(requester_number, identifier)
         pending = self._pending.get(key)
-        if pending is None or (target_number >= NUMBER_MIN and pending.target != target_number):
+        if pending is None:
+            return Match.UNKNOWN
+        targets = target_number, node_target(node_of(target_number))
+        if target_number >= NUMBER_MIN and pending.target not in targets:
             return Match.UNKNOWN
         self._answered(key)
         return Match.AWAITED
@@ -275,3 +289,8 @@ class Requests:
         self._late[key, target] = None
         if len(self._late) > self._late_max:
             self._late.popitem(last=False)
+
+
+def node_target(node: int) -> int:
+    """Return the number of a node among the targets of requests; no client has it."""
+    return -1 - node

@@ -130,6 +130,8 @@ class Router:
         self.route_of_topic = array("I")
         self.changes = 0
         """Number of changes of subscriptions."""
+        self._watched = ""
+        self._watch: Callable[[str, int], None] = _ignore
         self.rows_max = 0
         """Rows of a batch whose audiences can be found in a few milliseconds."""
         self._limit_rows()
@@ -156,7 +158,7 @@ class Router:
             self.learn_topics()  # without this pattern
             pattern = self._patterns[canonical.text] = _Pattern(canonical)
         self._held.setdefault(session, held)[text] = pattern
-        self.changes += 1
+        self._note(text, 1)
         self._unused.pop(pattern, None)
         if pattern.applied:
             self._activate(pattern, session, text)
@@ -174,7 +176,7 @@ class Router:
         pattern = held.pop(text, None) if held is not None else None
         if held is None or pattern is None:
             return False
-        self.changes += 1
+        self._note(text, -1)
         if not held:
             del self._held[session]
         if pattern.canonical.levels is not None:
@@ -198,12 +200,24 @@ class Router:
         held = self._held.pop(session, None)
         if not held:
             return
-        self.changes += 1
         for text, pattern in held.items():
+            self._note(text, -1)
             pattern.waiting.pop((session, text), None)
             pattern.sessions.pop(session, None)
             self._release(pattern)
         self._clear_plans()
+
+    def watch(self, prefix: str, changed: Callable[[str, int], None]) -> None:
+        """Call `changed` with each later subscription behind a prefix: 1 if it begins, else -1.
+
+        It gets the text without the prefix. There is one prefix at a time.
+        """
+        self._watched, self._watch = prefix, changed
+
+    def _note(self, text: str, change: int) -> None:
+        self.changes += 1
+        if self._watched and text.startswith(self._watched):
+            self._watch(text[len(self._watched) :], change)
 
     def _activate(self, pattern: _Pattern, session: Subscriber, text: str) -> None:
         pattern.sessions[session] = (*pattern.sessions.get(session, ()), text)
@@ -564,4 +578,8 @@ def _decrement(counts: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> None
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore(text: str, change: int) -> None:
     pass

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.core.access import Action, Principal, is_allowed, path_name
+from penstock.core.remote_services import RemoteServices
 from penstock.core.requests import Requests
 from penstock.core.sessions import Session
 from penstock.errors import InvalidServicePath, TooManyServices
@@ -25,14 +26,20 @@ class Server(NamedTuple):
 
 
 class Services:
-    """The registered services of one broker. `/price` and `price` are the same path."""
+    """The registered services of one broker. `/price` and `price` are the same path.
 
-    def __init__(self, requests: Requests) -> None:
+    `elsewhere` are those of other nodes.
+    """
+
+    def __init__(self, requests: Requests, elsewhere: RemoteServices) -> None:
         self._requests = requests
+        self.elsewhere = elsewhere
+        self.pending_elsewhere: Callable[[int], int] = lambda _: 0
+        """Returns how many requests of other nodes await an answer of a client."""
         self._servers: dict[str, dict[Session, str]] = {}  # by name, longest unused first
         self._names: dict[Session, dict[str, None]] = {}
         self.subscriber_left: Callable[[], None] = _do_nothing
-        """Called when a client that serves a path by a topic has disconnected."""
+        """Called when a client that serves a path by a topic has disconnected, of any node."""
         self.dispatched = 0
         """Requests that were given to a server."""
         self.unserved = 0
@@ -68,6 +75,7 @@ class Services:
             raise TooManyServices(SERVICE_SERVERS_MAX, "servers of this path")
         self._servers.setdefault(name, servers)[session] = path
         self._names.setdefault(session, names)[name] = None
+        self.elsewhere.registered(name, len(servers))
         return True
 
     def withdraw(self, session: Session, path: str) -> bool:
@@ -94,7 +102,7 @@ class Services:
         able = self.servers(name)
         if not able:
             return None
-        chosen = min(able, key=lambda each: self._requests.pending_to(each.number))
+        chosen = min(able, key=self._pending_to)
         servers[chosen] = servers.pop(chosen)  # the last of its equals from now on
         return Server(chosen, servers[chosen])
 
@@ -106,11 +114,23 @@ class Services:
             if is_allowed(each.principal, Action.SERVE, name)
         ]
 
+    def choose_node(self, path: str) -> int | None:
+        """Return another node with servers of a path, the least busy; None if there is none."""
+        return self.elsewhere.choose(path_name(path))
+
+    def pending(self, name: str) -> int:
+        """Return how many requests the servers of a path have not answered."""
+        return sum(map(self._pending_to, self.servers(name)))
+
+    def _pending_to(self, server: Session) -> int:
+        return self._requests.pending_to(server.number) + self.pending_elsewhere(server.number)
+
     def _drop(self, session: Session, name: str) -> None:
         servers = self._servers[name]
         del servers[session]
         if not servers:
             del self._servers[name]
+        self.elsewhere.registered(name, len(servers))
 
 
 def may_see(principal: Principal, name: str) -> bool:

@@ -70,6 +70,7 @@ from penstock.errors.peer import (
     TooManyMessages,
     TooManyPatternShapes,
     TooManyServices,
+    TooManyStoredBytes,
     TooManySubscriptions,
     UnrecognisedProtocol,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "TooManyMessages",
     "TooManyPatternShapes",
     "TooManyServices",
+    "TooManyStoredBytes",
     "TooManySubscriptions",
     "TopicHasChannel",
     "TopicTableFull",

@@ -40,6 +40,7 @@ __all__ = [
     "TooManyMessages",
     "TooManyPatternShapes",
     "TooManyServices",
+    "TooManyStoredBytes",
     "TooManySubscriptions",
     "UnrecognisedProtocol",
 ]
@@ -160,6 +161,16 @@ class TooManyMessages(PeerError):
 
     per_second_max: int
     unit: str = "messages"
+
+
+class TooManyStoredBytes(PeerError):
+    """The principal has as many bytes in the log as it may."""
+
+    code = ErrorCode.TOO_MANY_STORED_BYTES
+    template = "the limit of {stored_bytes_max} bytes of principal {principal} in the log is full"
+
+    stored_bytes_max: int
+    principal: str
 
 
 class TooManySubscriptions(PeerError):

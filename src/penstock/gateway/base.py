@@ -27,6 +27,7 @@ from penstock.errors import (
     OutOfSequence,
     PeerError,
     TooManyMessages,
+    TooManyStoredBytes,
     WireError,
 )
 from penstock.gateway.options import GatewayOptions
@@ -430,8 +431,8 @@ class Gateway(ABC):
         """Return whether one more message would exceed the rate of the client or its principal."""
         return self.session is not None and self._within_rates(self.session, 1) < 1
 
-    def rate_error(self) -> TooManyMessages:
-        """Return the error for a message above the rate of the client or its principal."""
+    def rate_error(self) -> TooManyMessages | TooManyStoredBytes:
+        """Return the error for a message above the rate of the client, or a quota."""
         now = self.broker.clock.monotonic()
         quota = None if self.session is None else self.session.principal.quota
         if quota is not None and quota.is_limited and quota.available(now, most=1) < 1:
@@ -439,9 +440,13 @@ class Gateway(ABC):
         return TooManyMessages(self.options.messages_per_second_max or 0)
 
     def _limit_rate(self, packet: Any, start: int, end: int) -> int:  # noqa: ANN401
-        """Refuse a publish above the rate limit, or suspend reading until it is within it."""
+        """Refuse a publish above the rate limit, or suspend reading until it is within it.
+
+        Room in the log may not come soon: without it, all protocols refuse.
+        """
         error = self.rate_error()
-        if self.refuses_above_rate or self.session is None:
+        refuses = self.refuses_above_rate or isinstance(error, TooManyStoredBytes)
+        if refuses or self.session is None:
             self.broker.counters.frames_rejected[self.protocol] += 1
             self._refuse_publish(packet, error)
             return end

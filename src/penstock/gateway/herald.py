@@ -26,6 +26,7 @@ from penstock.errors import (
     OutOfSequence,
     PeerError,
     TooManyMessages,
+    TooManyStoredBytes,
     TooManySubscriptions,
     WireError,
 )
@@ -166,7 +167,7 @@ class HeraldGateway(Gateway):
 
     def refuse_publish(self, packet: herald.Publish, error: PeerError | CallerError) -> None:  # noqa: ARG002
         """See the base class."""
-        if isinstance(error, TooManyMessages | MemoryExhausted):
+        if isinstance(error, TooManyMessages | TooManyStoredBytes | MemoryExhausted):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
             return
         refused = isinstance(error, NotAllowed | HookRefused | HookTimeout | MiddlewareMissing)

@@ -15,6 +15,7 @@ from penstock.ports.log import (
     Record,
     Stored,
 )
+from penstock.ports.services import KnownService, ServedPath, ServiceStore
 from penstock.ports.sessions import KeptSession, SessionStore
 from penstock.ports.storage import (
     Bounds,
@@ -55,6 +56,7 @@ __all__ = [
     "GroupStore",
     "Handler",
     "KeptSession",
+    "KnownService",
     "KnownTopic",
     "Link",
     "LogReader",
@@ -67,6 +69,8 @@ __all__ = [
     "Record",
     "RetentionRuleStatus",
     "SegmentStatus",
+    "ServedPath",
+    "ServiceStore",
     "SessionStore",
     "Storage",
     "StorageStatus",

@@ -9,6 +9,7 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
 from penstock.model import Durability, Form, Kind
+from penstock.ports.services import KnownService
 from penstock.ports.sessions import KeptSession
 from penstock.ports.topic_filter import TopicFilter
 from penstock.protocols import Protocol
@@ -256,6 +257,10 @@ class Follower(Port):
 
     def session_changed(self, key: str, session: KeptSession) -> None:
         """Take the state of a client that may resume, which another process has written."""
+
+    @property
+    def service_changed(self) -> Callable[[KnownService], None]:
+        """Takes a path that clients of another process serve, or do not serve any more."""
 
     def topic_deleted(self, name: str) -> None:
         """Remove a topic that another process has deleted; it may be unknown."""

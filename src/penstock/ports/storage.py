@@ -16,6 +16,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.model import Durability
 from penstock.ports.log import Follower, KnownTopic, LogReader, LogWriter, Prepared
 from penstock.ports.nodes import NodeStatus
+from penstock.ports.services import ServiceStore
 from penstock.ports.sessions import SessionStore
 
 if TYPE_CHECKING:
@@ -315,6 +316,10 @@ class Storage(LogWriter, LogReader, Port):
     @property
     def sessions(self) -> SessionStore | None:
         """Where nodes keep clients that may resume; None if this process is the only one."""
+
+    @property
+    def services(self) -> ServiceStore | None:
+        """Where nodes keep the paths that they serve; None if this process is the only one."""
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -401,6 +401,7 @@ class QuotaConfig(_Table, frozen=True):
     connections_max: Annotated[int, Meta(ge=0)] | None = None
     messages_per_second_max: Annotated[int, Meta(ge=0)] | None = None
     bytes_per_second_max: Annotated[int, Meta(ge=0)] | None = None
+    stored_bytes_max: Annotated[int, Meta(ge=0)] | None = None
 
 
 class RoleConfig(_Table, frozen=True):

@@ -28,6 +28,7 @@ RELOADABLE: Final = frozenset(
         "quota.connections_max",
         "quota.messages_per_second_max",
         "quota.bytes_per_second_max",
+        "quota.stored_bytes_max",
     }
 )
 """Settings that take effect while the broker runs. All others are read once, at the start."""

@@ -18,6 +18,7 @@ import argon2
 
 from penstock.core.access import Action, Peer, Principal, Rule
 from penstock.core.quotas import Quota, QuotaLimits
+from penstock.core.stored_bytes import StoredCounts
 from penstock.errors import AuthenticationFailed, ConfigError, PeerError
 from penstock.limits import KIB, PASSWORD_BYTES_MAX, VERIFICATIONS_AT_ONCE_MAX
 from penstock.server.config import (
@@ -92,6 +93,7 @@ class Authenticator:
         """Anonymous clients of listeners that no other machine can reach."""
         self.local_anonymous.quota = self.anonymous.quota
         self._principals: dict[str, Principal] = {}
+        self._stored: StoredCounts | None = None
         self._fingerprints: dict[str, object] = {}
         self._credentials: CredentialTable
         self._decoy_secret = secrets.token_bytes(16)
@@ -147,6 +149,7 @@ class Authenticator:
         # As long as nothing is configured, clients on this machine may administer the broker.
         _set_rules(self.local_anonymous, rules, default, administers=not rules and default is None)
         _set_quota(self.anonymous, config, config.anonymous, QuotaConfig())
+        self._count_stored()
         for name in before.keys() - self._principals.keys():
             _set_rules(before[name], (), "deny")
         void = {
@@ -159,6 +162,16 @@ class Authenticator:
         for name in void:
             before[name].credentials_version += 1
         return frozenset(void)
+
+    def count_stored(self, stored: StoredCounts) -> None:
+        """Count the bytes of all principals in the log from now on, also of later ones."""
+        self._stored = stored
+        self._count_stored()
+
+    def _count_stored(self) -> None:
+        if self._stored is not None:
+            for quota in self.quotas():
+                quota.stored = self._stored.of(quota.principal)
 
     def quotas(self) -> list[Quota]:
         """Return the quotas of all principals, by their names; the anonymous one comes last."""

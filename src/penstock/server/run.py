@@ -33,7 +33,7 @@ from penstock.server.config_reload import reload
 from penstock.server.credentials import Authenticator, PreparedPrincipals
 from penstock.server.descriptors import Descriptors, raise_descriptor_limit
 from penstock.server.server import Server
-from penstock.server.storages import open_session_numbers, open_storage
+from penstock.server.storages import open_session_numbers, open_storage, open_stored_counts
 from penstock.server.tracing import start_tracing
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
@@ -86,6 +86,7 @@ class Running:
         """Start all listeners and programs; raise OperatorError."""
         self.server.http.starting = True
         self.server.http.quotas = self.authenticator.quotas
+        self.authenticator.count_stored(self.server.broker.stored)
         self._keep_memory_for_passwords()
         await self.server.start()
         self._apply_hooks()
@@ -290,6 +291,7 @@ async def serve(
         audit=audit or NO_AUDIT,
         memory=config.new_memory_budget(),
         numbers=open_session_numbers(config, storage),
+        stored_counts=open_stored_counts(config, storage),
     )
     running = Running(config, server, Authenticator(config), audit=audit)
     running.spans = start_tracing(config.tracing, server.broker)

@@ -34,9 +34,11 @@ from penstock.server.message_keys import KeyReader
 from penstock.server.process_memory import ProcessMemory
 from penstock.server.recent_refusals import RecentRefusals
 from penstock.server.session_numbers import NumberReserve
+from penstock.server.stored_counts import StoredCountsKeeper
 from penstock.server.watchdog import Watchdog
 from penstock.storage.memory import MemoryLog
 from penstock.storage.session_numbers import KeptNumbers
+from penstock.storage.stored_counts import KeptCounts
 from penstock.transport.addresses import Address
 from penstock.transport.stdio import Program
 from penstock.transport.stream import ReceiveBuffer
@@ -68,10 +70,12 @@ class Server:
         stall_seconds: float = STALL_SECONDS_MIN,
         memory: MemoryBudget | None = None,
         numbers: KeptNumbers | None = None,
+        stored_counts: KeptCounts | None = None,
     ) -> None:
         """Without a storage, messages are kept in memory only until they are delivered.
 
-        Without `numbers`, session numbers start again with every run.
+        Without `numbers`, session numbers start again with every run; without `stored_counts`, the
+        bytes that principals have in the log.
 
         A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
         """
@@ -90,6 +94,8 @@ class Server:
         if self.storage.sessions is not None:
             self.broker.sessions.numbers = node_numbers(self.storage.partition)
             self.broker.roam(self.storage.sessions)
+            if self.storage.services is not None:
+                self.broker.share_services(self.storage.services)
             if self.broker.following is not None:
                 for protocol in PROTOCOLS:
                     if protocol.remote:
@@ -116,6 +122,11 @@ class Server:
         )
         self.http.certificates = self._certificates
         self._numbers = None if numbers is None else NumberReserve(numbers)
+        self._stored_counts = (
+            None
+            if stored_counts is None
+            else StoredCountsKeeper(self.broker.stored, stored_counts, log_id=self.storage.log_id)
+        )
         self._listeners: list[Listener] = []
         self._flights: list[FlightListener] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -146,6 +157,8 @@ class Server:
                 load(protocol.services)(self.broker)
         if self._numbers is not None:
             self._numbers.start(self.broker.sessions)
+        if self._stored_counts is not None:
+            self._stored_counts.start()
         loop = asyncio.get_running_loop()
         self._group_store.start()
         if self.broker.groups is not None:
@@ -292,6 +305,8 @@ class Server:
         self.process_memory.stop()
         if self._numbers is not None:
             await self._numbers.stop()
+        if self._stored_counts is not None:
+            await self._stored_counts.stop()
         await self._store_groups(max(GROUPS_STORE_SECONDS_MIN, ends - loop.time()))
         self.storage.close()
 

@@ -11,8 +11,9 @@ from penstock.ports import Storage
 from penstock.server.config import Config
 from penstock.storage.memory import MemoryLog
 from penstock.storage.session_numbers import KeptNumbers, SessionNumbers
+from penstock.storage.stored_counts import KeptCounts, StoredCountsFile
 
-__all__ = ["open_session_numbers", "open_storage"]
+__all__ = ["open_session_numbers", "open_storage", "open_stored_counts"]
 
 log = structlog.get_logger("penstock.run")
 
@@ -41,6 +42,19 @@ def open_session_numbers(config: Config, storage: Storage) -> KeptNumbers | None
     from penstock.storage.arrow.format.file_names import partition_folder  # noqa: PLC0415
 
     return SessionNumbers(partition_folder(Path(config.data.folder), storage.partition))
+
+
+def open_stored_counts(config: Config, storage: Storage) -> KeptCounts | None:
+    """Return what is kept of principals' bytes beside the log; None for a broker without a log."""
+    if config.log_options is None:
+        return None
+    if config.storage.kind == "kafka":
+        from penstock.storage.kafka.log import KafkaLog  # noqa: PLC0415
+
+        return storage.stored_counts if isinstance(storage, KafkaLog) else None
+    from penstock.storage.arrow.format.file_names import partition_folder  # noqa: PLC0415
+
+    return StoredCountsFile(partition_folder(Path(config.data.folder), storage.partition))
 
 
 def _open_memory(_config: Config, _lost: Lost | None) -> Storage:

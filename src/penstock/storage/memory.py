@@ -23,6 +23,7 @@ from penstock.ports import (
     Prepared,
     Receipt,
     Record,
+    ServiceStore,
     SessionStore,
     StorageStatus,
     Subscription,
@@ -98,6 +99,7 @@ class MemoryLog:
     keeps_history = False
     finds_last = False
     sessions: SessionStore | None = None
+    services: ServiceStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     problem: str | None = None

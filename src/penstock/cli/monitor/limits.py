@@ -15,13 +15,23 @@ __all__ = ["LIMITS_EXAMPLES", "limits"]
 
 LIMITS_EXAMPLES: Final = examples("penstock limits", "penstock limits --json | jq '.quotas[]'")
 _LIMITS: Final = ("USED", "MAXIMUM", "LIMIT")
-_QUOTAS: Final = ("CLIENTS", "MAXIMUM", "MESSAGES/S", "BYTES/S", "REACHED", "PRINCIPAL")
+_QUOTAS: Final = (
+    "CLIENTS",
+    "MAXIMUM",
+    "MESSAGES/S",
+    "BYTES/S",
+    "STORED",
+    "MAXIMUM",
+    "REACHED",
+    "PRINCIPAL",
+)
 
 
 def limits(*, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None, json: Json = False) -> None:
     """Show how much of its limits a broker uses, and the quotas of principals.
 
-    REACHED says how often the clients of a principal were at one of its quotas. `-` is no limit.
+    STORED are the bytes of a principal in the log. REACHED says how often its clients were at one
+    of its quotas. `-` is no limit.
     """
     found = Api(url, ca=ca).get("/api/limits")
     with quiet_pipe():
@@ -44,6 +54,8 @@ def _quota(each: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"{each['connections']:,}",
         *(f"{each[name]:,}" if each[name] else "-" for name in rates),
+        f"{each['stored_bytes']:,}",
+        f"{each['stored_bytes_max']:,}" if each["stored_bytes_max"] else "-",
         f"{sum(each['reached'].values()):,}",
         shown(each["principal"]),
     )

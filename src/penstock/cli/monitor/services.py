@@ -16,7 +16,7 @@ __all__ = ["SERVICES_EXAMPLES", "services"]
 SERVICES_EXAMPLES: Final = examples(
     "penstock services", "penstock services --json | jq '.services[].path'"
 )
-_COLUMNS: Final = ("SERVERS", "SUBSCRIBERS", "PENDING", "PATH")
+_COLUMNS: Final = ("SERVERS", "SUBSCRIBERS", "PENDING", "NODES", "PATH")
 
 
 def services(
@@ -29,7 +29,7 @@ def services(
     """List the paths that clients serve by name.
 
     SERVERS have registered the path, SUBSCRIBERS subscribe to its topic. PENDING are requests that
-    the servers have not answered.
+    the servers of this node have not answered, NODES are those with servers or subscribers.
     """
     found = list(Api(url, ca=ca).pages("/api/services", "services", limit=limit))
     with quiet_pipe():
@@ -43,6 +43,7 @@ def services(
                     f"{each['servers']:,}",
                     f"{each['subscribers']:,}",
                     f"{each['pending']:,}",
+                    ",".join(str(place["node"]) for place in each["nodes"]),
                     shown(each["path"]),
                 )
                 for each in found

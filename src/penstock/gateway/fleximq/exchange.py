@@ -20,7 +20,7 @@ from functools import partial
 
 from penstock.core.access import EVERYTHING, Action, is_allowed, path_name
 from penstock.core.broker import Broker
-from penstock.core.requests import Failure, Match
+from penstock.core.requests import Failure, Match, node_target
 from penstock.core.sessions import Session
 from penstock.errors import (
     InvalidAcknowledgment,
@@ -59,6 +59,7 @@ class Exchange:
     """
 
     __slots__ = ("_await_work", "_broker", "_replies")
+    takes_frames = True
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Exchange:
         target = self._client(entry.client_id)
         nodes = nodes_of(self._broker, [entry.client_id])
         if target is None and nodes:
-            self._request_elsewhere(session, message, nodes)
+            self._request_elsewhere(session, message, nodes, entry.client_id)
             return
         if target is None:
             self._refuse_unknown(message, [entry.client_id])
@@ -156,6 +157,13 @@ class Exchange:
             routed = dataclasses.replace(message, header=header)
             sent = self._ask(session, routed, server.session, lambda: fleximq.encode(routed))
             services.dispatched += sent
+            return
+        topics = self._broker.shared(ServiceTopics)
+        node = None if topics.has_server(path) else services.choose_node(path)
+        if node is not None:
+            nodes = (node,)
+            sent = self._request_elsewhere(session, message, nodes, node_target(node))
+            services.dispatched += sent
         elif self._append(session, message):
             self._request_topic(session, message, path)
 
@@ -163,7 +171,7 @@ class Exchange:
         """Publish a REQ for clients that serve its path by a topic; answer if there is none."""
         identifier, _ = _correlated(message)
         services, topics = self._broker.services, self._broker.shared(ServiceTopics)
-        if topics.has_server(path):
+        if topics.has_server(path) or topics.has_server_elsewhere(path):
             request = ServiceRequest(identifier, "", fleximq.raw_value(message.payload))
             outcome = topics.forward(session, path, request, self)
             services.dispatched += outcome is None
@@ -175,20 +183,26 @@ class Exchange:
             self._reply(session, outcome.status, payload, identifier=identifier)
 
     def _request_elsewhere(
-        self, session: Session, message: Message, nodes: tuple[int, ...]
-    ) -> None:
-        """Send a REQ to a client that may be connected to another node, which answers if not."""
-        identifier, entry = _correlated(message)
-        number = entry.client_id
+        self, session: Session, message: Message, nodes: tuple[int, ...], number: int
+    ) -> bool:
+        """Send a REQ to a client that may be connected to another node, which answers if not.
+
+        `number` is that of the client, or of a node that is to choose one. Return False if the
+        REQ is refused.
+        """
+        identifier, _ = _correlated(message)
         refusal = self._broker.requests.ask_remote(
             identifier, requester=session, target_number=number, callback=self
         )
         if refusal is not None:
             self._replies.refuse(message, *REFUSALS[refusal])
-        elif not self._append(session, message, nodes):
-            self._broker.requests.answer_remote(
+            return False
+        if not self._append(session, message, nodes):
+            self._broker.requests.take(
                 identifier, requester_number=session.number, target_number=number
             )
+            return False
+        return True
 
     def _acknowledge(self, session: Session, message: Message, path: str) -> None:
         """Process the acknowledgment of messages of a group; it is not kept in the log."""
@@ -223,8 +237,8 @@ class Exchange:
         number = entry.client_id
         requester = self._broker.requests.callback(identifier, requester_number=number)
         match self._broker.requests.answer(identifier, requester_number=number, target=session):
-            case Match.AWAITED if isinstance(requester, ServiceRequester) and not isinstance(
-                requester, Exchange
+            case Match.AWAITED if (
+                isinstance(requester, ServiceRequester) and not requester.takes_frames
             ):
                 self._append(session, message)
                 status = message.header.status or StatusCode.OK

@@ -25,6 +25,7 @@ from penstock.errors import (
     OutOfSequence,
     PeerError,
     TooManyMessages,
+    TooManyStoredBytes,
     TopicTableFull,
     WireError,
 )
@@ -66,6 +67,7 @@ _PUBLISH_STATUS: Final[Mapping[type[Exception], StatusCode]] = MappingProxyType(
         HookTimeout: StatusCode.GATEWAY_TIMEOUT,
         MiddlewareMissing: StatusCode.GATEWAY_TIMEOUT,
         TooManyMessages: StatusCode.TOO_MANY_REQUESTS,
+        TooManyStoredBytes: StatusCode.TOO_MANY_REQUESTS,
         TopicTableFull: StatusCode.SERVICE_UNAVAILABLE,
         MemoryExhausted: StatusCode.SERVICE_UNAVAILABLE,
     }

@@ -38,6 +38,9 @@ REFUSALS: Final = MappingProxyType(
 class ServiceRequester(Requester, Protocol):
     """Receives the answers of servers that are reached by topics, too."""
 
+    takes_frames: bool
+    """Whether the REP of a server is sent to the client as it is; else it is passed on."""
+
     def request_answered(self, identifier: str, status: int, payload: bytes) -> None:
         """Handle the answer to the request with this identifier; the payload is MessagePack."""
 

@@ -7,6 +7,7 @@ request times out.
 """
 
 import contextlib
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -16,6 +17,7 @@ from penstock.core.broker import Broker
 from penstock.core.requests import FAILURES_PER_STEP, Match
 from penstock.core.sessions import Session, node_of
 from penstock.errors import LogUnavailable
+from penstock.gateway.fleximq.outcomes import ServiceRequester, unserved
 from penstock.gateway.fleximq.records import broker_reply
 from penstock.limits import REQUESTS_REMOTE_MAX
 from penstock.model import Form, Kind
@@ -80,6 +82,10 @@ class RemoteRequests:
         self._forget(asked)
         return True
 
+    def pending_to(self, target: int) -> int:
+        """Return how many requests await an answer of a client."""
+        return len(self._by_target.get(target, ()))
+
     def leave(self, broker: Broker, target: int) -> None:
         """Answer the requests to a client that has left, in its place."""
         asked = list(self._by_target.get(target, ()))
@@ -121,6 +127,7 @@ class RemoteExchange:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        broker.services.pending_elsewhere = broker.shared(RemoteRequests).pending_to
 
     def receive(self, record: Record) -> None:
         """Deliver a message that another node has written for clients of this one."""
@@ -150,6 +157,9 @@ class RemoteExchange:
         identifier = _identifier(message)
         asked = _Asked(message.client_id, identifier)
         for entry in message.header.routing or ():
+            if entry.client_id == ClientId.BROKER:
+                self._request_service(message, entry.path)
+                continue
             if not self._is_own(entry.client_id):
                 continue
             target = self._client(entry.client_id)
@@ -165,13 +175,35 @@ class RemoteExchange:
                 )
                 self._send(target, message)
 
+    def _request_service(self, message: Message, path: str) -> None:
+        """Give a request to the least busy server of a path; this node has been chosen for it."""
+        identifier = _identifier(message)
+        server = self._broker.services.choose(path)
+        if server is None:  # the last one has just left
+            asked = _Asked(message.client_id, identifier)
+            _refuse(self._broker, asked, *unserved(path))
+            return
+        number = server.session.number
+        requests = self._broker.shared(RemoteRequests)
+        requests.add(identifier, requester=message.client_id, target=number)
+        self._send(server.session, message, Routing(number, server.path))
+
     def _reply(self, message: Message) -> None:
         identifier = _identifier(message)
-        for requester, _ in self._targets(message):
-            found = self._broker.requests.answer_remote(
-                identifier, requester_number=requester.number, target_number=message.client_id
+        requests = self._broker.requests
+        for entry in message.header.routing or ():
+            number = entry.client_id
+            callback = requests.callback(identifier, requester_number=number)
+            found = requests.answer_remote(
+                identifier, requester_number=number, target_number=message.client_id
             )
-            if found is Match.AWAITED:
+            if found is not Match.AWAITED:
+                continue
+            requester = self._client(number)
+            if isinstance(callback, ServiceRequester) and not callback.takes_frames:
+                status = message.header.status or StatusCode.OK
+                callback.request_answered(identifier, status, message.payload)
+            elif requester is not None:
                 self._send(requester, message)
 
     # --- Common parts -----------------------------------------------------------------------------
@@ -197,9 +229,7 @@ class RemoteExchange:
     def _send(self, client: Session, message: Message, entry: Routing | None = None) -> None:
         """Send a message; a receiver of many gets its own routing entry only."""
         if entry is not None:
-            header = Header(
-                routing=(entry,), topic=message.header.topic, status=message.header.status
-            )
+            header = dataclasses.replace(message.header, routing=(entry,))
             message = Message(message.type, message.client_id, header, message.payload)
         self._broker.delivery.send(client, fleximq.encode(message), 1)
 

@@ -6,7 +6,8 @@
 
 The broker subscribes to requests and to its own reply topic. Each request is dispatched by the node
 that the requester is connected to. A server that has registered comes first; if there is none, the
-subscribers of the path's topic get the request, and the first answer counts.
+subscribers of the path's topic get the request, and the first answer counts. If this node has
+neither, another node is asked.
 """
 
 import secrets
@@ -19,10 +20,11 @@ from penstock._kernels import fleximq as kernel
 from penstock._kernels.batch import Batch
 from penstock.core.access import Action, Principal, path_name
 from penstock.core.broker import Broker
-from penstock.core.requests import FAILURES_PER_STEP, Failure, Requester
+from penstock.core.requests import FAILURES_PER_STEP, Failure, Requester, node_target
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import CallerError, LogUnavailable, NotAllowed, PeerError
+from penstock.gateway.fleximq.frames import reqrep_id
 from penstock.gateway.fleximq.outcomes import (
     FAILURES,
     REFUSALS,
@@ -119,6 +121,10 @@ class ServiceTopics:
             return False
         return self._broker.router.is_subscribed(topic, prefix=SERVE_PREFIX)
 
+    def has_server_elsewhere(self, path: str) -> bool:
+        """Return whether a client of another node subscribes to the topic of a path."""
+        return self._started and self._broker.services.elsewhere.has_subscriber(path_name(path))
+
     def forward(
         self, requester: Session, path: str, request: ServiceRequest, callback: ServiceRequester
     ) -> Outcome | None:
@@ -158,7 +164,9 @@ class ServiceTopics:
     def _fail_unserved(self) -> Iterator[None]:
         """Fail the requests whose last server has disconnected."""
         for done, (token, each) in enumerate(list(self._forwarded.items()), 1):
-            if token in self._forwarded and not self.has_server(each.path):
+            if token in self._forwarded and not (
+                self.has_server(each.path) or self.has_server_elsewhere(each.path)
+            ):
                 del self._forwarded[token]
                 callback = self._take(each.requester, each.identifier)
                 if callback is not None:
@@ -224,6 +232,10 @@ class ServiceTopics:
             outcome = self._send(requester, server.session, server.path, request, asker)
         elif self.has_server(path):
             outcome = self.forward(requester, path, request, asker)
+        elif (node := services.choose_node(path)) is not None:
+            outcome = self._send_elsewhere(requester, node, path, request, asker)
+        elif self.has_server_elsewhere(path):
+            outcome = self.forward(requester, path, request, asker)
         else:
             services.unserved += 1
             return unserved(f"/{path}")
@@ -239,27 +251,50 @@ class ServiceTopics:
         asker: "_TopicRequester",
     ) -> Outcome | None:
         """Send a REQ to a server that has registered, in the name of the requester."""
+        message = _request(requester, Routing(server.number, path), request)
+        outcome = self._ask(requester, server.number, message, asker)
+        if outcome is None:
+            self._broker.delivery.send(server, fleximq.encode(message), 1)
+        return outcome
+
+    def _send_elsewhere(
+        self,
+        requester: Session,
+        node: int,
+        path: str,
+        request: ServiceRequest,
+        asker: "_TopicRequester",
+    ) -> Outcome | None:
+        """Send a REQ to another node, which gives it to one of its servers."""
+        message = _request(requester, Routing(ClientId.BROKER, f"/{path}"), request)
+        return self._ask(requester, node_target(node), message, asker, (node,))
+
+    def _ask(
+        self,
+        requester: Session,
+        target: int,
+        message: Message,
+        asker: "_TopicRequester",
+        nodes: tuple[int, ...] = (),
+    ) -> Outcome | None:
+        """Append a REQ that awaits an answer; return why it is refused, if it is."""
         broker = self._broker
-        identifier = request.identifier
-        header = Header(
-            routing=(Routing(server.number, path),),
-            reqrep=ReqRep(ReqRepType.REQUEST, identifier),
-        )
-        payload = fleximq.wrap_value(request.value)
-        message = Message(MessageType.REQ, requester.number, header, payload)
-        refusal = broker.requests.ask(
-            identifier, requester=requester, target=server, callback=asker
+        identifier = reqrep_id(message) or ""
+        refusal = broker.requests.ask_remote(
+            identifier, requester=requester, target_number=target, callback=asker
         )
         if refusal is not None:
             return REFUSALS[refusal]
-        record = record_of(requester, message, timestamp_us=broker.clock.now_us())
+        now_us = broker.clock.now_us()
         try:
-            broker.log.append_record(record)
+            broker.log.append_record(
+                record_of(requester, message, timestamp_us=now_us, nodes=nodes)
+            )
         except LogUnavailable as error:
-            number = requester.number
-            broker.requests.answer(identifier, requester_number=number, target=server)
+            broker.requests.take(
+                identifier, requester_number=requester.number, target_number=target
+            )
             return Outcome(StatusCode.SERVICE_UNAVAILABLE, str(error))
-        broker.delivery.send(server, fleximq.encode(message), 1)
         return None
 
     def reply(self, topic: str, reply: ServiceReply, owner: str) -> None:
@@ -301,6 +336,7 @@ class _TopicRequester:
     """A `ServiceRequester` that gets answers in a topic."""
 
     __slots__ = ("_owner", "_reply_topic", "_topics")
+    takes_frames = False
 
     def __init__(self, topics: ServiceTopics, requester: Session, reply_topic: str) -> None:
         self._topics = topics
@@ -319,6 +355,12 @@ class _TopicRequester:
     def answer(self, identifier: str, status: int, value: bytes) -> None:
         """Publish an answer."""
         self._topics.reply(self._reply_topic, ServiceReply(identifier, status, value), self._owner)
+
+
+def _request(requester: Session, target: Routing, request: ServiceRequest) -> Message:
+    header = Header(routing=(target,), reqrep=ReqRep(ReqRepType.REQUEST, request.identifier))
+    payload = fleximq.wrap_value(request.value)
+    return Message(MessageType.REQ, requester.number, header, payload)
 
 
 def start_service_topics(broker: Broker) -> None:

@@ -136,22 +136,33 @@ def _clients(broker: Broker, session: Session) -> Answer:  # noqa: ARG001
 
 
 def _services(broker: Broker, session: Session) -> Answer:
-    """Return the services that the client may ask or serve."""
+    """Return the services that the client may ask or serve; `nodes` if there may be several."""
     principal = session.principal
+    services = broker.services
+    elsewhere = services.elsewhere
+    names = dict.fromkeys((*services, *elsewhere))
     found = []
     size = 0
-    for seen, name in enumerate(broker.services, 1):
+    for seen, name in enumerate(names, 1):
         if not seen % FLEXIMQ_LISTING_STEP:
             yield
         if seen > FLEXIMQ_LISTING_ENTRIES_MAX or size > FLEXIMQ_LISTING_BYTES_MAX:
             break
         if not may_see(principal, name):
             continue
-        servers = broker.services.servers(name)
-        pending = sum(broker.requests.pending_to(each.number) for each in servers)
-        found.append({"path": f"/{name}", "servers": len(servers), "pending": pending})
+        servers = len(services.servers(name))
+        nodes = {node: each.servers for node, each in elsewhere.nodes(name).items()}
+        each: dict[str, object] = {
+            "path": f"/{name}",
+            "servers": servers + sum(nodes.values()),
+            "pending": services.pending(name),
+        }
+        if elsewhere.are_shared:
+            own = {broker.log.partition} if servers else set()
+            each["nodes"] = sorted(own | nodes.keys())
+        found.append(each)
         size += len(name.encode())
-    return {"count": len(broker.services), "services": found}
+    return {"count": len(names), "services": found}
 
 
 def _stats(broker: Broker, session: Session) -> Answer:  # noqa: ARG001

@@ -1,6 +1,7 @@
 """Publishes prepared rows from threads: passes them to the event loop, waits for the outcome."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -10,7 +11,7 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.core.quotas import Quota
-from penstock.errors import LogUnavailable, PenstockError
+from penstock.errors import LogUnavailable, PenstockError, TooManyStoredBytes
 from penstock.limits import SINK_WINDOW_BYTES, SINK_WINDOW_GROUPS
 from penstock.memory import Purpose
 from penstock.ports import Prepared
@@ -102,11 +103,12 @@ class Publisher:
         """Publish portions in order; return how many rows are on disk.
 
         New topics belong to `owner`, a principal. If it raises, the first portions may be on disk,
-        and none behind one that is not. Portions above the quota of the principal wait. Raise
-        LogUnavailable, TopicTableFull or MemoryExhausted.
+        and none behind one that is not. Portions above the rates of the principal wait. Raise
+        LogUnavailable, TopicTableFull, MemoryExhausted or TooManyStoredBytes.
         """
-        if quota is not None and quota.is_limited:
-            portions = self._within(quota, portions)
+        if quota is not None:
+            limit = self._within if quota.is_limited else self._counted
+            portions = limit(quota, portions)
         publication = _Publication(owner)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
@@ -145,10 +147,19 @@ class Publisher:
                         raise LogUnavailable("the broker is stopping") from None
             yield rows
 
+    def _counted(self, quota: Quota, portions: Iterable[Prepared]) -> Iterator[Prepared]:
+        """Count portions for a principal without limits."""
+        for rows in portions:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(quota.take, len(rows), rows.value_bytes)
+            yield rows
+
     async def _admit(self, quota: Quota, rows: Prepared) -> None:
         clock = self._broker.clock
         while quota.available(clock.monotonic(), most=1) < 1:
-            quota.exceeded(clock.monotonic(), self._broker.quota_reached)
+            error = quota.exceeded(clock.monotonic(), self._broker.quota_reached)
+            if isinstance(error, TooManyStoredBytes):
+                raise error
             await asyncio.sleep(quota.wait_seconds())
         quota.take(len(rows), rows.value_bytes)
 

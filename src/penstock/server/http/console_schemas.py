@@ -256,7 +256,8 @@ class LimitUse(Struct, frozen=True):
 class QuotaUse(Struct, frozen=True):
     """The quota of a principal; 0 is no limit.
 
-    `reached` says how often its clients were at the limit of `connections`, `messages` or `bytes`.
+    `stored_bytes` are those of its messages in the log. `reached` says how often its clients were
+    at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
     """
 
     principal: str
@@ -264,6 +265,8 @@ class QuotaUse(Struct, frozen=True):
     connections_max: Count
     messages_per_second_max: Count
     bytes_per_second_max: Count
+    stored_bytes: Count
+    stored_bytes_max: Count
     reached: dict[str, Count]
 
 

@@ -23,6 +23,7 @@ from penstock.errors import (
     ReservedHeader,
     TierUnavailable,
     TooManyMessages,
+    TooManyStoredBytes,
     TopicHasChannel,
     TopicTableFull,
 )
@@ -61,6 +62,7 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     NoLastValues: 409,
     TopicHasChannel: 409,
     TooManyMessages: 429,
+    TooManyStoredBytes: 429,
     TopicTableFull: 503,
     LogUnavailable: 503,
     TierUnavailable: 503,

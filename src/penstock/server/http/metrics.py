@@ -158,7 +158,17 @@ class _BrokerCollector(Collector):
             "quota_reached",
             "How often the clients of a principal were at a quota.",
             "quota",
-            {name: reached[name] for name in ("connections", "messages", "bytes")},
+            {name: reached[name] for name in ("connections", "messages", "bytes", "stored_bytes")},
+        )
+        yield _gauges(
+            "stored_bytes",
+            "Bytes in the log, of principals with a quota of them.",
+            "principal",
+            {
+                each.principal: each.stored.size
+                for each in self._context.quotas()
+                if each.limits.stored_bytes_max and each.stored is not None
+            },
         )
         times = self._context.broker.acknowledge_times.histogram
         yield _times("acknowledge_seconds", "From arrival to acknowledgment, by message.", times)

@@ -101,13 +101,16 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
 
 
 def _take_quota(broker: Broker, principal: Principal, size: int) -> None:
-    """Count a message against the principal's quota; raise TooManyMessages above it."""
+    """Count a message against the principal's quota.
+
+    Raise TooManyMessages or TooManyStoredBytes above it.
+    """
     quota = principal.quota
     if quota.is_limited:
         now = broker.clock.monotonic()
         if quota.available(now, most=1) < 1:
             raise quota.exceeded(now, broker.quota_reached)
-        quota.take(1, size)
+    quota.take(1, size)
 
 
 async def _digest(broker: Broker, principal: Principal, topic: str) -> bytes | None:

@@ -257,17 +257,27 @@ class ServicesQuery(_Query, frozen=True):
     limit: _Limit = HTTP_PAGE_ENTRIES
 
 
+class ServiceNode(Struct, frozen=True):
+    """How many clients of a node serve a path."""
+
+    node: int
+    servers: Count
+    subscribers: Count
+
+
 class Service(Struct, frozen=True):
     """A path and the clients that serve it.
 
-    `servers` have registered it, `subscribers` subscribe to its topic. `pending` are the requests
-    that the servers have not answered.
+    `servers` have registered it, `subscribers` subscribe to its topic, on all nodes. `pending` are
+    the requests that the servers of this node have not answered. `nodes` says where the clients
+    are; a broker that is the only one has node 0.
     """
 
     path: str
     servers: Count
     subscribers: Count
     pending: Count
+    nodes: list[ServiceNode]
 
 
 class Services(Struct, frozen=True):

@@ -6,7 +6,7 @@ from penstock.core.access import Principal
 from penstock.core.services import may_see
 from penstock.server.http.client_counts import ListGate, in_slices
 from penstock.server.http.context import HttpContext
-from penstock.server.http.schemas import Service, Services, ServicesQuery
+from penstock.server.http.schemas import Service, ServiceNode, Services, ServicesQuery
 from penstock.service_messages import SERVE_PREFIX
 
 __all__ = ["list_services"]
@@ -17,19 +17,33 @@ async def list_services(
 ) -> Services:
     """Return the services that a principal may ask or serve."""
     broker = context.broker
-    services, requests = broker.services, broker.requests
+    services, own = broker.services, broker.log.partition
     async with broker.shared(ListGate).places:
         subscribers = await _subscribers(context)
         found: list[Service] = []
-        async for name in in_slices(sorted({*services, *subscribers})):
+        async for name in in_slices(sorted({*services, *subscribers, *services.elsewhere})):
             path = f"/{name}"
             if path < query.after or not may_see(principal, name):
                 continue
             if len(found) == query.limit:
                 return Services(found, path)
-            servers = services.servers(name)
-            pending = sum(requests.pending_to(each.number) for each in servers)
-            found.append(Service(path, len(servers), subscribers[name], pending))
+            nodes = [
+                ServiceNode(node, each.servers, each.subscribers)
+                for node, each in services.elsewhere.nodes(name).items()
+            ]
+            servers = len(services.servers(name))
+            if servers or subscribers[name]:
+                nodes.append(ServiceNode(own, servers, subscribers[name]))
+            nodes.sort(key=lambda each: each.node)
+            found.append(
+                Service(
+                    path,
+                    sum(each.servers for each in nodes),
+                    sum(each.subscribers for each in nodes),
+                    services.pending(name),
+                    nodes,
+                )
+            )
     return Services(found, None)
 
 

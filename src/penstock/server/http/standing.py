@@ -113,6 +113,8 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
                 connections_max=each.limits.connections_max,
                 messages_per_second_max=each.limits.messages_per_second_max,
                 bytes_per_second_max=each.limits.bytes_per_second_max,
+                stored_bytes=0 if each.stored is None else each.stored.size,
+                stored_bytes_max=each.limits.stored_bytes_max,
                 reached=dict(each.reached),
             )
             for each in context.quotas()

@@ -26,6 +26,7 @@ from penstock.ports import (
     Receipt,
     Record,
     SegmentStatus,
+    ServiceStore,
     SessionStore,
     StorageStatus,
     TopicCounts,
@@ -70,6 +71,7 @@ class ArrowLog:
     keeps_history = True
     finds_last = True
     sessions: SessionStore | None = None
+    services: ServiceStore | None = None
     follow_problem: str | None = None
 
     def __init__(

@@ -41,7 +41,15 @@ from penstock.storage.kafka.records import (
     is_addressed,
     private_records,
 )
-from penstock.storage.kafka.state import SESSION, TOPIC, StateTopic, TopicState, decode_topic
+from penstock.storage.kafka.services import decode_service
+from penstock.storage.kafka.state import (
+    SERVICE,
+    SESSION,
+    TOPIC,
+    StateTopic,
+    TopicState,
+    decode_topic,
+)
 
 __all__ = ["PartitionFollower"]
 
@@ -406,6 +414,10 @@ class PartitionFollower:
         self._state.apply(changes, place=message.offset())
         if name.startswith(SESSION) and value is not None:
             self._take_session(name[len(SESSION) :], value)
+        if name.startswith(SERVICE):
+            service = decode_service(name[len(SERVICE) :], value)
+            if service is not None and service.node != self._options.node:
+                self._pass(lambda: self._follower.service_changed(service))
         if not name.startswith(TOPIC):
             return
         name, topic = name[len(TOPIC) :], decode_topic(value)

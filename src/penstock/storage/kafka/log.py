@@ -56,12 +56,14 @@ from penstock.storage.kafka.partition import KafkaPartition, RecordCache
 from penstock.storage.kafka.reader import KafkaReader
 from penstock.storage.kafka.records import GroupRecord, Heads
 from penstock.storage.kafka.scanner import KafkaScanner
+from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
     HEAD,
     TOPIC,
     KafkaGroups,
     KafkaNumbers,
+    KafkaStoredCounts,
     StateTopic,
     TopicState,
 )
@@ -130,11 +132,18 @@ class KafkaLog:
         self.groups = KafkaGroups(self._state, node=options.node, process=self._committer.owner)
         self.numbers = KafkaNumbers(self._state, options.node)
         """The kept session numbers of this node."""
+        self.stored_counts = KafkaStoredCounts(self._state, options.node)
+        """What is kept of the bytes of principals."""
         self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
         self._reader = self._new_reader(own)
         self.sessions = KafkaSessions(
             self._state, self._threads, self._appends.post, node=options.node
         )
+        self.services = KafkaServices(
+            self._state, self._appends.post, node=options.node, process=self._committer.owner
+        )
+        self.services.clear()  # those of the last process of this node
+        self._is_lost = False
         self._target: Follower | None = None
         self._follower = PartitionFollower(
             self._connection,
@@ -231,6 +240,8 @@ class KafkaLog:
         self._appends.close()
         self._committer.stop()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        if not self._is_lost:
+            self.services.clear()
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -269,6 +280,7 @@ class KafkaLog:
 
     def _lost(self, error: NodeTakenOver) -> None:
         """Receive the end of this node, in the writer thread."""
+        self._is_lost = True
 
         def end() -> None:
             log.error("node taken over", log=self._options.location, error=str(error))

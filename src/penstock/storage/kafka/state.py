@@ -7,6 +7,8 @@
     followed/N       how far node N has delivered the partitions of other nodes
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
+    stored/N         the bytes of principals in the partition of node N
+    service/N/PATH   how many clients of node N serve a path
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
 
 The last value of a key counts. Records of topics and nodes are part of the transactions that write
@@ -16,7 +18,7 @@ messages; all others are written by themselves.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -37,6 +39,7 @@ from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemov
 __all__ = [
     "KafkaGroups",
     "KafkaNumbers",
+    "KafkaStoredCounts",
     "NodeReport",
     "NodeState",
     "StateTopic",
@@ -49,7 +52,9 @@ GROUP: Final = "group/"
 HEAD: Final = "head/"
 NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
+SERVICE: Final = "service/"
 SESSION: Final = "session/"
+STORED: Final = "stored/"
 TOPIC: Final = "topic/"
 CLIENT_ID_BYTES: Final = 16
 """Size of a Rheos client id."""
@@ -254,11 +259,21 @@ class StateTopic:
         if failures:
             raise failures[0]
 
-    def send(self, key: str, value: bytes | None) -> None:
-        """Write a value by itself, without waiting for Kafka; raise OSError if it has no room."""
+    def send(
+        self, key: str, value: bytes | None, *, failed: Callable[[], None] | None = None
+    ) -> None:
+        """Write a value by itself, without waiting for Kafka; raise OSError if it has no room.
+
+        `failed` is called in any thread if Kafka does not take it.
+        """
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None and failed is not None:
+                failed()
+
         producer = self._writing()
         try:
-            producer.produce(self._topic, value, key.encode(), partition=0)
+            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.poll(0)
         except (KafkaException, BufferError) as error:
             raise failure(str(error)) from error
@@ -388,6 +403,23 @@ class KafkaGroups:
         if before is not None:
             self._check_node(before)
             self._state.put(GROUP + group, None)
+
+
+class KafkaStoredCounts:
+    """A `KeptCounts` of a node."""
+
+    def __init__(self, state: StateTopic, node: int) -> None:
+        self._state = state
+        self._key = f"{STORED}{node}"
+
+    def load(self) -> bytes | None:
+        """See KeptCounts."""
+        self._state.refresh()
+        return self._state.get(self._key)
+
+    def save(self, counts: bytes) -> None:
+        """See KeptCounts."""
+        self._state.put(self._key, counts)
 
 
 class KafkaNumbers:

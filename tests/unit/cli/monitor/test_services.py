@@ -36,15 +36,16 @@ def test_services_are_listed_with_their_servers(commands: Commands, broker: Http
         done = commands.run("services", "--url", broker.url)
         assert (done.code, done.err) == (0, "")
         title, *rows, total = done.out.splitlines()
-        assert title.split() == ["SERVERS", "SUBSCRIBERS", "PENDING", "PATH"]
-        assert [row.split(maxsplit=3) for row in rows] == [
-            ["0", "1", "0", "/a b"],
-            ["2", "1", "0", "/price"],
+        assert title.split() == ["SERVERS", "SUBSCRIBERS", "PENDING", "NODES", "PATH"]
+        assert [row.split(maxsplit=4) for row in rows] == [
+            ["0", "1", "0", "0", "/a b"],
+            ["2", "1", "0", "0", "/price"],
         ]
         assert total == "2 services"
         found = json.loads(commands.run("services", "--url", broker.url, "--json").out)
         assert found["services"][1] == {
             "path": "/price", "servers": 2, "subscribers": 1, "pending": 0,
+            "nodes": [{"node": 0, "servers": 2, "subscribers": 1}],
         }  # fmt: skip
         page = broker.get("/api/services?limit=1").json()
         assert ([each["path"] for each in page["services"]], page["next"]) == (["/a b"], "/price")
