@@ -165,20 +165,16 @@ def _slots(
 ) -> tuple[list[int], "array[int]", bool, bytearray]:
     """Return the hash of each entry in order, the first slots of rare topics, and the entries.
 
-    Entries of other topics are complete, and so are those of topics with the same hash: these
-    cannot be told apart.
+    Entries of other topics are complete.
     """
     topics = sorted((each for each, found in enumerate(counts) if found), key=hashes.__getitem__)
     slots = array("I", [NOT_LISTED]) * len(hashes)
     order: list[int] = []
     listed = False
     wholes: list[int] = []
-    for place, topic in enumerate(topics):
+    for topic in topics:
         value = hashes[topic]
-        twin = (place and hashes[topics[place - 1]] == value) or (
-            place + 1 < len(topics) and hashes[topics[place + 1]] == value
-        )
-        if _is_rare(counts[topic], count) and not twin:
+        if _is_rare(counts[topic], count):
             slots[topic] = len(order)
             order += [value] * counts[topic]
             listed = True

@@ -24,10 +24,10 @@ from penstock.storage.arrow.format.segment import BUFFERS, RowGroup
 
 __all__ = ["ABSENT", "PARTS", "ZEROS", "BadRecord", "RecordReader", "record_parts", "row_group_of"]
 
-_BUFFERS: Final = (4, 5, 13, 17, 20, 21, 23, 24, 26, 28, 30, 31, 32, 36, 37, 42, 44)
+_BUFFERS: Final = (4, 5, 7, 13, 17, 20, 21, 23, 24, 26, 28, 30, 31, 32, 36, 37, 42, 44)
 """Buffers of a row group that a record is made of, in Arrow's order."""
-PARTS: Final = len(_BUFFERS) + 2
-"""The buffers, and offsets and data of the dictionary of senders."""
+PARTS: Final = len(_BUFFERS) + 4
+"""The buffers, and offsets and data of the dictionaries of topics and senders."""
 ZEROS: Final = 0xFFFFFFFF
 """Position of a buffer of zeros."""
 ABSENT: Final = 0xFFFFFFFE
@@ -52,8 +52,9 @@ def record_parts(row_group: RowGroup) -> tuple[int, ...]:
         start, length = row_group.layout[2 * number : 2 * number + 2]
         end = start + length + -length % 8
         parts.append(ABSENT if not length else ZEROS if end <= zeros_end else start)
-    offsets_start, _, data_start, _ = row_group.sender_layout
-    return (*parts, offsets_start, data_start)
+    topic_offsets, _, topic_data, _ = row_group.topic_layout
+    sender_offsets, _, sender_data, _ = row_group.sender_layout
+    return (*parts, topic_offsets, topic_data, sender_offsets, sender_data)
 
 
 class RecordReader:
@@ -69,14 +70,19 @@ class RecordReader:
         self._parts = parts
         self._size = size
 
-    def record(self, row: int, offset: int, topic: bytes) -> bytes:
-        """Return the record of a row, which is the message at an offset; raise BadRecord."""
+    def record(self, row: int, offset: int) -> tuple[bytes, bytes]:
+        """Return the record of a row, which is the message at an offset, and the topic in it.
+
+        Raise BadRecord.
+        """
         (
-            value_offsets, value_data, timestamps, headers, keys, key_data, values, values_data,
-            protocols, kinds, senders, created_validity, created, status_validity, statuses,
-            clients, forms, sender_offsets, sender_data,
+            value_offsets, value_data, topics, timestamps, headers, keys, key_data, values,
+            values_data, protocols, kinds, senders, created_validity, created, status_validity, statuses,
+            clients, forms, topic_offsets, topic_data, sender_offsets, sender_data,
         ) = self._parts  # fmt: skip
         value = self._text(value_offsets, value_data, row)
+        topic_index = int.from_bytes(self._bytes(topics, 2 * row, 2), "little")
+        topic = self._text(topic_offsets, topic_data, topic_index)
         sender_index = int.from_bytes(self._bytes(senders, 2 * row, 2), "little")
         sender = self._text(sender_offsets, sender_data, sender_index)
         first, last = _PAIR.unpack(self._bytes(headers, 4 * row, 8))
@@ -108,7 +114,7 @@ class RecordReader:
             has_created,
             has_status,
         )  # fmt: skip
-        return b"".join((head, *parts))
+        return b"".join((head, *parts)), topic
 
     def _bytes(self, part: int, start: int, size: int) -> bytes:
         if not size:

@@ -123,11 +123,12 @@ class RareRows:
                 offset = entry.base_offset + row
                 if size > CATCH_UP_READ_BYTES:
                     return found, offset
-                record = records.record(row, offset, topic.encode())
+                record, name = records.record(row, offset)
                 if crc32c([record]) != checksum:
                     raise BadRecord(f"the checksum of message {offset} is wrong")
-                found.append(StoredRowGroup(record, row_group_of(record), words))
                 size += len(record)
+                if name == topic.encode():  # another may have the same hash
+                    found.append(StoredRowGroup(record, row_group_of(record), words))
             return found, None
         finally:
             self._files.close(handle)

@@ -21,7 +21,6 @@ from penstock.storage.arrow.format.segment import (
     check_row_group,
     parse_head,
     parse_row_group,
-    row_group_topics,
 )
 from penstock.storage.arrow.format.topic_horizons import TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog, Place
@@ -263,9 +262,7 @@ class RowGroupReader:
             if not before:
                 raise
             return [], place.entry.base_offset
-        names = set(row_group_topics(whole.data, whole.row_group))
-        if names.issuperset(row.topic for row in picked.rows):  # else their hashes are the same
-            self._rare.distrust(int(place.path.stem), reason)
+        self._rare.distrust(int(place.path.stem), reason)
         return [whole], None
 
     def _find_last(

@@ -68,7 +68,7 @@ class RunFinder:
                 break
             if segment.base_offset > position == found.entry.base_offset:
                 break  # retention has removed it: to read it is an error
-            run = self._in_segment(segment, position, end, topics)
+            run = self._in_segment(segment, position, end, topics, offset)
             if run is not None and run.places:
                 return run
             if run is None or run.end == position:
@@ -82,9 +82,11 @@ class RunFinder:
         position: int,
         end: int,
         topics: TopicFilter | None,
+        offset: int,
     ) -> Run | None:
         """Return the first run of a segment; None if its row groups must be found one by one.
 
+        `position` is where a row group starts; messages before `offset` are not wanted of it.
         The run ends at damage, which may have had wanted messages: the caller is to find it.
         """
         damage = self._catalog.damage_between(position, min(segment.end_offset, end))
@@ -100,7 +102,7 @@ class RunFinder:
             return Run((), position)
         passed = index.entry(last - 1)
         while numbers := self._numbers(index, topics, first, last):
-            run = self._run(segment, index, topics, numbers, position)
+            run = self._run(segment, index, topics, numbers, offset)
             if run.places:
                 return run
             first = numbers[-1] + 1
@@ -120,7 +122,7 @@ class RunFinder:
         index: Index,
         topics: TopicFilter | None,
         numbers: Sequence[int],
-        position: int,
+        offset: int,
     ) -> Run:
         """Return the first of some row groups, and those after it that are read with it.
 
@@ -130,10 +132,10 @@ class RunFinder:
         places: list[Place] = []
         found: dict[int, Picked] = {}
         size = rows = 0
-        end = position
+        end = offset
         for number in numbers:
             entry = index.entry(number)
-            picked = self._pick(segment, index, number, topics, position)
+            picked = self._pick(segment, index, number, topics, offset)
             if picked is None:
                 size += entry.size
             else:
@@ -154,16 +156,16 @@ class RunFinder:
         index: Index,
         number: int,
         topics: TopicFilter | None,
-        position: int,
+        offset: int,
     ) -> Picked | None:
-        """Return the wanted messages of a row group from a position on; None for all messages."""
+        """Return the wanted messages of a row group from an offset on; None for all messages."""
         if self._rare is None or topics is None or isinstance(segment, ActiveSegment):
             return None
         entry = index.entry(number)
         picked = self._rare.find(segment, entry, self._skips.names(index, topics, number))
-        if picked is None or position <= entry.base_offset:
+        if picked is None or offset <= entry.base_offset:
             return picked
-        first = position - entry.base_offset
+        first = offset - entry.base_offset
         return picked._replace(rows=[each for each in picked.rows if each.row >= first])
 
     def _damaged(self, index: Index) -> int:
