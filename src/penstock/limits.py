@@ -120,6 +120,21 @@ INDEX_TOPICS_MAX: Final = 1024
 """Topics of one group listed in the segment index; a group with more matches any topic."""
 INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
 """Indexes of closed segments kept in memory."""
+ROW_INDEX_GROUP_BYTES_MIN: Final = 16 * KIB
+"""A group that is smaller than this is read whole: its metadata are a good part of it."""
+ROW_INDEX_RARE: Final = 512
+"""A topic is rare in a group if it has one message there, or at most one of so many. Its messages
+are read one by one; each takes about as long as so many in the whole group."""
+ROW_INDEX_BUCKET_ENTRIES: Final = 64
+"""Entries of a row index that are read to find a topic, about."""
+ROW_INDEX_NAMES_MAX: Final = 64
+"""Topics of one group that are looked up in a row index; for more the group is read."""
+ROW_INDEX_FETCH_ROWS: Final = 64
+"""Single messages that one read of the log takes. Each takes some 0.0001 s of the event loop."""
+ROW_INDEX_TABLES_MAX: Final = 16
+"""Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
+ROW_INDEX_SHARE: Final = 0.25
+"""Share of the time that writing row indexes may take of one thread."""
 OBJECT_STORE_PIECE_BYTES: Final = 1 * MIB
 """Bytes of a file per write to or read from an object store."""
 OBJECT_STORE_CONNECT_SECONDS_MAX: Final = 5.0

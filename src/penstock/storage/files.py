@@ -171,12 +171,16 @@ class Files:
         """Return up to `size` bytes from `position`: fewer only where the file ends."""
         handle = self.open_to_read(path)
         try:
-            data = os.pread(handle, size, position)
-            while 0 < len(data) < size:
-                more = os.pread(handle, size - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
-            return data
+            return self.read_at(handle, position, size)
         finally:
             os.close(handle)
+
+    def read_at(self, handle: int, position: int, size: int) -> bytes:
+        """Return up to `size` bytes of a file that is open to be read, as `read` does."""
+        data = os.pread(handle, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(handle, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data

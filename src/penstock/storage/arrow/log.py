@@ -48,6 +48,7 @@ from penstock.storage.arrow.write.committer import Committer, Tail
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.retention import SegmentRetention
+from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_journal import TopicJournal
 from penstock.storage.arrow.write.topic_retention import TopicExpiry
@@ -131,7 +132,7 @@ class ArrowLog:
             segment_bytes_max=self._options.retention.segment_bytes(
                 self._options.segment_bytes_max
             ),
-            rolled=self._retain if self._options.retention.bounded else None,
+            rolled=self._rolled,
             cache_bytes_max=self._options.cache_bytes_max,
             watermark=self._watermark,
         )
@@ -152,6 +153,7 @@ class ArrowLog:
             later=self._committer.later,
         )
         self._tiering = self._new_tiering()
+        self._row_indexing = RowIndexing(self._files, self._catalog)
         self._table: TopicTable | None = None
         self._reader: RowGroupReader | None = None
 
@@ -190,8 +192,14 @@ class ArrowLog:
         """See ports.Storage."""
         self._table = topics
         self._appends.attach(topics, settled)
-        self._reader = RowGroupReader(self._files, self._catalog, self._appends.post)
+        self._reader = RowGroupReader(
+            self._files,
+            self._catalog,
+            self._appends.post,
+            stale_rows=self._row_indexing.renew,
+        )
         self._committer.start()
+        self._row_indexing.start()
         if self._tiering is not None:
             self._tiering.start()
         self._retain_later()
@@ -208,6 +216,7 @@ class ArrowLog:
         self._appends.close()
         try:
             self._topic_expiry.stop()
+            self._row_indexing.stop()
             if self._tiering is not None:
                 self._tiering.stop()
             if self._reader is not None:
@@ -433,6 +442,12 @@ class ArrowLog:
 
     # --- Retention --------------------------------------------------------------------------------
 
+    def _rolled(self) -> None:
+        """Note in the writer thread that a segment was sealed."""
+        self._row_indexing.wake()
+        if self._options.retention.bounded:
+            self._retain()
+
     def _retain(self) -> None:
         """Remove expired segments, and hide expired messages of others, in the writer thread."""
         settings = self._options.retention
@@ -440,6 +455,7 @@ class ArrowLog:
         if settings.segment_us is not None:
             try:
                 self._committer.roll_older(now_us - settings.segment_us)
+                self._row_indexing.wake()
             except OSError as error:
                 log.warning("old segments not removed", error=str(error))
         closed = self._closed_segments()

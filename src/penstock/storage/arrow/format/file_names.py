@@ -2,6 +2,7 @@
 
 DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base offset
                      00000000000000000000.index         its index
+                     00000000000000000000.rows          its row index
                      00000000000000000000.damage.json   its damage
                      00000000000000000000.removed.json  removed topics, by the horizon
                      log.json                           the state of the log
@@ -23,6 +24,7 @@ __all__ = [
     "JOURNAL",
     "QUARANTINE",
     "REMOVED",
+    "ROWS",
     "SEGMENT",
     "STATE",
     "TIER",
@@ -34,6 +36,7 @@ __all__ = [
     "partition_folder",
     "quarantine_folder",
     "removed_path",
+    "rows_path",
     "segment_bases",
     "segment_path",
     "tier_cache_folder",
@@ -42,6 +45,7 @@ __all__ = [
 
 SEGMENT: Final = ".arrows"
 INDEX: Final = ".index"
+ROWS: Final = ".rows"
 DAMAGE: Final = ".damage.json"
 TIERED: Final = ".tiered.json"
 REMOVED: Final = ".removed.json"
@@ -52,7 +56,7 @@ HORIZONS: Final = "topic-horizons.arrow"
 JOURNAL: Final = "topics.journal"
 QUARANTINE: Final = "quarantine"
 
-_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.(?:damage|tiered|removed)\.json)")
+_NAME: Final = re.compile(r"(\d{20})(\.arrows|\.index|\.rows|\.(?:damage|tiered|removed)\.json)")
 
 
 def partition_folder(data: Path, partition: int) -> Path:
@@ -73,6 +77,11 @@ def segment_path(folder: Path, base_offset: int) -> Path:
 def index_path(folder: Path, base_offset: int) -> Path:
     """Return the path of the index of a segment."""
     return folder / f"{base_offset:020}{INDEX}"
+
+
+def rows_path(folder: Path, base_offset: int) -> Path:
+    """Return the path of the row index of a segment."""
+    return folder / f"{base_offset:020}{ROWS}"
 
 
 def damage_path(folder: Path, base_offset: int) -> Path:

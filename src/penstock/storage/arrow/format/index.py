@@ -192,6 +192,25 @@ class Index:
         """Return the topics of the segment from a place among all of them on."""
         return self._names[first:]
 
+    def topic_counts_of(self, number: int) -> Sequence[int] | None:
+        """Return the numbers of messages of the topics of a row group, None if one is not known."""
+        if number in self._any_topic:
+            return None
+        start, end = self._topic_starts[number : number + 2]
+        counts = self._topic_counts[start:end]
+        return None if any(each < 0 for each in counts) else counts
+
+    def marked_topics(self, hits: pa.Array, number: int) -> Sequence[str] | None:
+        """Return the topics of a row group that `hits` marks, None if the index has none of it.
+
+        `hits` marks topics by their place in `topics`.
+        """
+        if number in self._any_topic:
+            return None
+        start, end = self._topic_starts[number : number + 2]
+        ids = _column(self._topic_ids[start:end], pa.int32())
+        return self._names_of(pc.filter(ids, pc.take(hits, ids)).to_pylist())
+
     def with_topics(
         self, wanted: Callable[[str], bool], *, first: int = 0, last: int | None = None
     ) -> Sequence[int]:

@@ -9,27 +9,25 @@ from typing import Final
 import structlog
 
 from penstock._kernels import stored
-from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS, TIER_READERS
 from penstock.ports import Fetched, TopicFilter
+from penstock.storage.arrow.format.row_record import BadRecord
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
-    TIMESTAMPS,
-    TOPIC_INDICES,
     BadHead,
     BadRowGroup,
-    RowGroup,
     check_row_group,
     parse_head,
     parse_row_group,
-    row_group_topics,
 )
-from penstock.storage.arrow.format.topic_horizons import NO_HORIZONS, TopicHorizons
+from penstock.storage.arrow.format.topic_horizons import TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
+from penstock.storage.arrow.read.rare_rows import Picked, RareRows
 from penstock.storage.arrow.read.runs import Run, RunFinder
+from penstock.storage.arrow.read.stored_row_group import StoredRowGroup
 from penstock.storage.files import Files
 from penstock.storage.schema import KINDS, PROTOCOLS
 
@@ -39,74 +37,6 @@ log = structlog.get_logger("penstock.log")
 
 _WORDS_KEPT_MAX: Final = 1024
 """Segments whose dictionaries are remembered."""
-
-
-class StoredRowGroup:
-    """A row group in memory; a `ports.Stored`. Messages that have expired are hidden."""
-
-    __slots__ = ("base_offset", "count", "data", "horizons", "row_group", "words")
-
-    def __init__(
-        self,
-        data: bytes,
-        row_group: RowGroup,
-        words: stored.SegmentWords | None = None,
-    ) -> None:
-        self.data = data
-        self.horizons = NO_HORIZONS
-        self.row_group = row_group
-        self.words = words or stored.SegmentWords(PROTOCOLS, KINDS)
-        self.base_offset = row_group.base_offset
-        self.count = row_group.count
-
-    def load(self, batch: Batch, topics: TopicTable) -> None:
-        """See ports.Stored."""
-        row_group = self.row_group
-        floors = self._floors(self.horizons)
-        stored.load(
-            batch,
-            topics,
-            self.data,
-            row_group.layout,
-            row_group.topic_layout,
-            row_group.sender_layout,
-            self.words,
-            count=row_group.count,
-            floors=None if floors is None else array("I", floors),
-        )
-
-    def _floors(self, horizons: TopicHorizons) -> list[int] | None:
-        """Return, for each topic, the number of rows in which it has expired; None if in none."""
-        if horizons.highest <= self.base_offset:
-            return None
-        found = horizons.of_names(row_group_topics(self.data, self.row_group), self.base_offset)
-        if found is None:
-            return None
-        return [min(max(each - self.base_offset, 0), self.count) for each in found]
-
-    def expired(self, since: object, wants: Callable[[str], bool], *, first: int, last: int) -> int:
-        """See ports.Stored."""
-        floors = self._floors(self.horizons)
-        if floors is None:
-            return 0
-        known = self._floors(since) if isinstance(since, TopicHorizons) else None
-        names = row_group_topics(self.data, self.row_group)
-        begins = [0] * len(names) if known is None else known
-        begins = [
-            begin if begin < floor and wants(name) else self.count
-            for name, begin, floor in zip(names, begins, floors, strict=True)
-        ]
-        start, length = self.row_group.layout[2 * TOPIC_INDICES : 2 * TOPIC_INDICES + 2]
-        topics = array("H")
-        topics.frombytes(self.data[start : start + length][: 2 * self.count])
-        return sum(begins[topics[row]] <= row < floors[topics[row]] for row in range(first, last))
-
-    def row_at_time(self, timestamp_us: int) -> int:
-        """Return the first row taken at or after a time, or the number of rows."""
-        start, length = self.row_group.layout[2 * TIMESTAMPS : 2 * TIMESTAMPS + 2]
-        times = array("q")
-        times.frombytes(self.data[start : start + length][: 8 * self.count])
-        return next((row for row, taken in enumerate(times) if taken >= timestamp_us), self.count)
 
 
 def read_row_group(
@@ -166,15 +96,20 @@ def _with(horizons: TopicHorizons, found: list[StoredRowGroup], end: int) -> Fet
     return Fetched(found, end)
 
 
-def _neighbours(places: Sequence[Place]) -> Iterator[list[Place]]:
-    """Yield row groups that follow each other in a file."""
-    run: list[Place] = []
-    for place in places:
-        if run and place.entry.position != run[-1].entry.position + run[-1].entry.size:
-            yield run
-            run = []
-        run.append(place)
-    yield run
+def _neighbours(run: Run) -> Iterator[list[Place]]:
+    """Yield row groups that follow each other in a file; one of which rows are picked is alone."""
+    found: list[Place] = []
+    for place in run.places:
+        entry = place.entry
+        if found and (
+            entry.position != found[-1].entry.position + found[-1].entry.size
+            or entry.base_offset in run.picked
+            or found[-1].entry.base_offset in run.picked
+        ):
+            yield found
+            found = []
+        found.append(place)
+    yield found
 
 
 def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) -> int:
@@ -199,10 +134,13 @@ class RowGroupReader:
         post: Callable[[Callable[[], None]], None],
         *,
         threads: int = LOG_READERS,
+        stale_rows: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`stale_rows` is called with the base offset of a segment whose row index is wrong."""
         self._files = files
         self._catalog = catalog
-        self._runs = RunFinder(catalog)
+        self._rare = RareRows(files, catalog.folder, stale_rows)
+        self._runs = RunFinder(catalog, self._rare)
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
         # An object store is slow: reads of the local disk must not wait behind it.
@@ -282,7 +220,14 @@ class RowGroupReader:
         words = self._words_of(run.places[0].path)
         horizons = self._catalog.horizons
         found: list[StoredRowGroup] = []
-        for places in _neighbours(run.places):
+        for places in _neighbours(run):
+            picked = run.picked.get(places[0].entry.base_offset)
+            if picked is not None:
+                rows, left = self._read_rows(places[0], picked, words, found)
+                found += rows
+                if left is not None:
+                    return _with(horizons, found, left)
+                continue
             try:
                 found += read_row_groups(self._files, places, words)
             except LogDamaged:
@@ -294,6 +239,31 @@ class RowGroupReader:
                             raise
                         return _with(horizons, found, found[-1].base_offset + found[-1].count)
         return _with(horizons, found, run.end)
+
+    def _read_rows(
+        self,
+        place: Place,
+        picked: Picked,
+        words: stored.SegmentWords,
+        before: Sequence[StoredRowGroup],
+    ) -> tuple[list[StoredRowGroup], int | None]:
+        """Read rows of a row group, or all of it if one is not what the row index says.
+
+        Also return the offset at which reading is to go on, None if all was read. Raise LogDamaged
+        if nothing was read `before`.
+        """
+        try:
+            return self._rare.read(place, picked, words)
+        except (BadRecord, OSError) as error:
+            reason = str(error)
+        try:
+            whole = read_row_group(self._files, place, words)
+        except LogDamaged:
+            if not before:
+                raise
+            return [], place.entry.base_offset
+        self._rare.distrust(int(place.path.stem), reason)
+        return [whole], None
 
     def _find_last(
         self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"

@@ -42,6 +42,12 @@ class TopicSkips:
         hits = self._known(index, topics)
         return index.first_with(hits, first=first, last=last, count_max=count_max)
 
+    def names(self, index: Index, topics: TopicFilter, number: int) -> Sequence[str] | None:
+        """Return the wanted topics that a row group may have; None if they are not known."""
+        if not topics.wildcards:
+            return sorted(topics.names)
+        return index.marked_topics(self._known(index, topics), number)
+
     def _known(self, index: Index, topics: TopicFilter) -> pa.BooleanArray:
         with self._lock:
             known = self._hits.get(topics)

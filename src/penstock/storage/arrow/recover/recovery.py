@@ -19,10 +19,12 @@ from penstock.storage.arrow.format.damage import Damage, Fault, load_damage, sav
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
     INDEX,
+    ROWS,
     SEGMENT,
     base_offset_of,
     damage_path,
     index_path,
+    rows_path,
     segment_path,
 )
 from penstock.storage.arrow.format.heads import FirstBytes, read_head
@@ -176,13 +178,13 @@ class _Recovery:
             return kept
         return bases
 
-    def _sweep(self, names: list[str], bases: list[int]) -> None:
+    def _sweep(self, names: list[str], segments: list[int]) -> None:
         """Remove unfinished files, and files without a segment."""
-        known = set(bases)
+        known = set(segments)
         swept = False
         for name in names:
-            base = base_offset_of(name, INDEX)
-            base = base_offset_of(name, DAMAGE) if base is None else base
+            bases = (base_offset_of(name, suffix) for suffix in (INDEX, ROWS, DAMAGE))
+            base = next((each for each in bases if each is not None), None)
             if name.endswith(TEMPORARY) or (base is not None and base not in known):
                 self.files.remove(self.folder / name)
                 swept = True
@@ -267,6 +269,7 @@ class _Recovery:
                 Cut(base, tail.position, tail.length, tail.first_offset, tail.reason, kept)
             )
         self.files.remove(index_path(self.folder, base))
+        self.files.remove(rows_path(self.folder, base))
         self.files.remove(damage_path(self.folder, base))
         self.files.remove(path)
         self.files.sync_folder(self.folder)

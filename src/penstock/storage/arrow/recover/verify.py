@@ -12,14 +12,23 @@ from penstock.storage.arrow.format.file_names import (
     JOURNAL,
     SEGMENT,
     base_offset_of,
+    rows_path,
     segment_bases,
     segment_path,
 )
 from penstock.storage.arrow.format.heads import FirstBytes, read_head
+from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index
 from penstock.storage.arrow.format.log_state import BadState, LogState, load_state
+from penstock.storage.arrow.format.row_index_file import (
+    StaleRowIndex,
+    encode_section,
+    load_row_index,
+)
 from penstock.storage.arrow.format.segment import END_OF_STREAM, RowGroup, head
 from penstock.storage.arrow.format.tiered import load_markers
+from penstock.storage.arrow.read.catalog import Place
+from penstock.storage.arrow.read.reader import read_row_group
 from penstock.storage.arrow.recover.walk import Bad, End, Good, walk
 from penstock.storage.arrow.write.topic_journal import read_topics
 from penstock.storage.files import Files
@@ -154,7 +163,7 @@ class _Verification:
                     Fault.GAP, base, 0, 0, first.head.previous_end, base,
                     "given to messages whose write failed",
                 )  # fmt: skip
-        summary, stale = self._summary(base)
+        index, summary, stale = self._index(base)
         previous_end = None
         if following is not None and following.head is not None and not following.fault:
             previous_end = following.head.previous_end
@@ -164,18 +173,47 @@ class _Verification:
         )  # fmt: skip
         if stale and (following is not None or summary is not None):
             yield Damage(Fault.STALE_INDEX, base, 0, 0, base, base, stale)
+        if index is not None and summary is not None and not stale:
+            stale = self._stale_rows(index, summary)
+            if stale:
+                yield Damage(Fault.STALE_INDEX, base, 0, 0, base, base, stale)
         return reached
 
-    def _summary(self, base: int) -> tuple[Summary | None, str]:
-        """Return the summary of the index, and its fault."""
+    def _index(self, base: int) -> tuple[Index | None, Summary | None, str]:
+        """Return the index and its summary, and its fault."""
         try:
-            _, summary = load_index(self.files, self.folder, base)
+            index, summary = load_index(self.files, self.folder, base)
         except StaleIndex as error:
-            return None, str(error)
+            return None, None, str(error)
         size = self.files.size(segment_path(self.folder, base))
         if summary.segment_size != size:
-            return summary, f"made when the segment had {summary.segment_size} bytes, not {size}"
-        return summary, ""
+            reason = f"made when the segment had {summary.segment_size} bytes, not {size}"
+            return index, summary, reason
+        return index, summary, ""
+
+    def _stale_rows(self, index: Index, summary: Summary) -> str:
+        """Return the fault of the row index of a segment; a segment needs none."""
+        base = summary.base_offset
+        path = rows_path(self.folder, base)
+        try:
+            self.files.size(path)
+        except OSError:
+            return ""
+        try:
+            for section in load_row_index(self.files, self.folder, summary).check():
+                number = index.at_offset(section.base_offset)
+                if number == len(index):
+                    return f"{path.name} has a row group that the segment does not have"
+                place = Place(segment_path(self.folder, base), index.entry(number))
+                try:
+                    found = read_row_group(self.files, place)
+                except LogDamaged:
+                    continue  # it is reported
+                if encode_section(found.data, found.row_group) != section:
+                    return f"{path.name} does not fit the row group at {section.base_offset}"
+        except StaleRowIndex as error:
+            return str(error)
+        return ""
 
     def _row_groups(
         self,

@@ -7,7 +7,12 @@ from typing import Protocol as Port
 
 import structlog
 
-from penstock.storage.arrow.format.file_names import damage_path, index_path, segment_path
+from penstock.storage.arrow.format.file_names import (
+    damage_path,
+    index_path,
+    rows_path,
+    segment_path,
+)
 from penstock.storage.files import Files
 from penstock.storage.options import Retention
 
@@ -61,7 +66,7 @@ def expired(
 
 
 def remove_segments(files: Files, folder: Path, base_offsets: Sequence[int]) -> None:
-    """Remove segments with their indexes and damage files.
+    """Remove segments with their indexes, row indexes and damage files.
 
     The horizon in log.json must be past them already: if this is interrupted, or a power cut brings
     some back, recovery removes them.
@@ -69,6 +74,7 @@ def remove_segments(files: Files, folder: Path, base_offsets: Sequence[int]) -> 
     for base_offset in base_offsets:
         files.remove(segment_path(folder, base_offset))
         files.remove(index_path(folder, base_offset))
+        files.remove(rows_path(folder, base_offset))
         files.remove(damage_path(folder, base_offset))
     files.sync_folder(folder)
 

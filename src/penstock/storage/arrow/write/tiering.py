@@ -4,7 +4,8 @@ The steps for one segment, each of which may be the last one before the process 
 
 1. upload the segment, its index and its damage file;
 2. check their sizes in the store, and write the marker: now the segment is tiered;
-3. above the local limits, check the sizes again and remove the local segment: its index stays;
+3. above the local limits, check the sizes again and remove the local segment: its index stays,
+   and so does its row index, which is not uploaded;
 4. when retention has moved the horizon past it, delete the objects, then the marker.
 
 A step that was interrupted is done again. Names of objects are those of the files, so a second
@@ -33,6 +34,7 @@ from penstock.storage.arrow.format.file_names import (
     base_offset_of,
     damage_path,
     index_path,
+    rows_path,
     segment_path,
     tiered_path,
 )
@@ -314,6 +316,7 @@ class Tiering:
                 store.delete(f"{base:020}{suffix}")
             self._files.remove(tiered_path(self._folder, base))
             self._files.remove(index_path(self._folder, base))
+            self._files.remove(rows_path(self._folder, base))
             self._files.remove(damage_path(self._folder, base))
             del self._tiered[base]
             SegmentCache.of(self._folder).forget(segment)

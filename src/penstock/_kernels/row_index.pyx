@@ -1,0 +1,277 @@
+"""Entries of a row index: the place and the checksum of single messages of a row group.
+
+The checksum covers the message as one record, so that it can be read and checked without the others
+of its row group. See storage/arrow/format/row_record.py, which builds the same bytes to read one.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from penstock._kernels.frame cimport load16, load32, load64, store16, store32, store64
+
+cdef extern from "crc32c.h" nogil:
+    void crc32c_prepare()
+    uint32_t crc32c_extend(uint32_t state, const uint8_t *p, size_t n)
+
+cdef enum:
+    VALUE_OFFSETS = 4
+    VALUE_DATA = 5
+    TOPIC = 7
+    TIMESTAMP = 13
+    HEADERS = 17
+    HEADER_KEYS = 20
+    HEADER_KEY_DATA = 21
+    HEADER_VALUES = 23
+    HEADER_VALUE_DATA = 24
+    PROTOCOL = 26
+    KIND = 28
+    SENDER = 30
+    CREATED_VALIDITY = 31
+    CREATED = 32
+    STATUS_VALIDITY = 36
+    STATUS = 37
+    CLIENT = 42
+    FORMS = 44
+    BUFFER_COUNT = 45
+
+cdef enum:
+    HEAD_BYTES = 72                # of a record
+    ENTRY_BYTES_ = 10
+
+cdef uint32_t NOT_LISTED_ = 0xFFFFFFFF
+
+HEAD = HEAD_BYTES
+ENTRY_BYTES = ENTRY_BYTES_
+NOT_LISTED = NOT_LISTED_
+
+crc32c_prepare()
+
+
+cdef struct Region:
+    const uint8_t *start
+    size_t length
+
+
+cdef struct Names:
+    Region offsets
+    Region data
+    uint32_t entries
+
+
+cdef struct RowGroup:
+    Region columns[BUFFER_COUNT]
+    Names topics
+    Names senders
+    uint32_t count
+    uint64_t base_offset
+
+
+cdef Region region_of(const uint8_t[::1] data, object start, object length) except *:
+    cdef Region region
+    if not 0 <= start <= start + length <= data.shape[0]:
+        raise ValueError(f"{length} bytes at {start} of {data.shape[0]}")
+    region.length = <size_t>length
+    region.start = &data[0] + <size_t>start if data.shape[0] else NULL
+    return region
+
+
+cdef Names names_of(const uint8_t[::1] data, object dictionary) except *:
+    cdef Names names
+    offsets_start, offsets_length, data_start, data_length = dictionary
+    names.offsets = region_of(data, offsets_start, offsets_length)
+    names.data = region_of(data, data_start, data_length)
+    names.entries = max(<uint32_t>min(names.offsets.length // 4, <size_t>0x10001), 1) - 1
+    return names
+
+
+def topic_hashes(const uint8_t[::1] data not None, tuple dictionary not None, uint32_t entries):
+    cdef Names names = names_of(data, dictionary)
+    cdef Region name
+    cdef list found = []
+    cdef uint32_t entry
+    for entry in range(entries):
+        if entry >= names.entries or not name_at(&names, entry, &name):
+            raise ValueError("a topic's name is not inside the group")
+        found.append(<uint32_t>~crc32c_extend(0xFFFFFFFF, name.start, name.length))
+    return found
+
+
+def list_rows(
+    const uint8_t[::1] data not None,
+    tuple layout not None,
+    tuple topic_dictionary not None,
+    tuple sender_dictionary not None,
+    uint32_t[::1] slots not None,
+    const uint32_t[::1] hashes not None,
+    uint8_t[::1] entries not None,
+    *,
+    uint32_t count,
+    uint64_t base_offset,
+):
+    cdef RowGroup group
+    cdef const char *fault
+    cdef int buffer
+    if len(layout) != 2 * BUFFER_COUNT:
+        raise ValueError(f"{len(layout)} numbers for {BUFFER_COUNT} buffers")
+    for buffer in range(BUFFER_COUNT):
+        group.columns[buffer] = region_of(data, layout[2 * buffer], layout[2 * buffer + 1])
+    group.topics = names_of(data, topic_dictionary)
+    group.senders = names_of(data, sender_dictionary)
+    group.count = count
+    group.base_offset = base_offset
+    if hashes.shape[0] != slots.shape[0] or not slots.shape[0] or not entries.shape[0]:
+        raise ValueError(f"{slots.shape[0]} slots and {hashes.shape[0]} hashes")
+    with nogil:
+        fault = fill(
+            &group, &slots[0], &hashes[0], <uint32_t>slots.shape[0],
+            &entries[0], <size_t>entries.shape[0],
+        )
+    if fault:
+        raise ValueError(fault.decode())
+
+
+cdef const char *fill(
+    RowGroup *group,
+    uint32_t *slots,
+    const uint32_t *hashes,
+    uint32_t topics,
+    uint8_t *entries,
+    size_t size,
+) noexcept nogil:
+    """Write the entry of each row of a listed topic to the topic's next slot; return a fault."""
+    cdef const char *fault = check_lengths(group)
+    cdef const uint8_t *indices = group.columns[TOPIC].start
+    cdef uint8_t *entry
+    cdef uint32_t row, topic, checksum = 0
+    if fault:
+        return fault
+    for row in range(group.count):
+        topic = load16(indices + 2 * <size_t>row, False)
+        if topic >= topics:
+            return b"a topic is not in the dictionary"
+        if slots[topic] == NOT_LISTED_:
+            continue
+        if ENTRY_BYTES_ * (<size_t>slots[topic] + 1) > size:
+            return b"more rows than were counted"
+        if not checksum_of(group, row, topic, &checksum):
+            return b"a row is not inside the group"
+        entry = entries + ENTRY_BYTES_ * <size_t>slots[topic]
+        store32(entry, hashes[topic], False)
+        store16(entry + 4, <uint16_t>row, False)
+        store32(entry + 6, checksum, False)
+        slots[topic] += 1
+    return NULL
+
+
+cdef const char *check_lengths(RowGroup *group) noexcept nogil:
+    cdef Region *columns = group.columns
+    cdef size_t count = group.count
+    cdef size_t validity = (count + 7) // 8
+    if (
+        columns[VALUE_OFFSETS].length < 4 * (count + 1)
+        or columns[TOPIC].length < 2 * count
+        or columns[TIMESTAMP].length < 8 * count
+        or columns[HEADERS].length < 4 * (count + 1)
+        or columns[PROTOCOL].length < count
+        or columns[KIND].length < count
+        or columns[SENDER].length < 2 * count
+        or columns[CREATED].length < 8 * count
+        or columns[STATUS].length < 4 * count
+        or columns[CLIENT].length < 4 * count
+        or columns[FORMS].length < count
+        or (columns[CREATED_VALIDITY].length and columns[CREATED_VALIDITY].length < validity)
+        or (columns[STATUS_VALIDITY].length and columns[STATUS_VALIDITY].length < validity)
+    ):
+        return b"a column is shorter than the group"
+    return NULL
+
+
+cdef bint name_at(Names *names, uint32_t entry, Region *name) noexcept nogil:
+    """Find an entry of a dictionary; return whether it is inside the data."""
+    cdef uint32_t start, end
+    if entry >= names.entries:
+        return False
+    start = load32(names.offsets.start + 4 * <size_t>entry, False)
+    end = load32(names.offsets.start + 4 * <size_t>entry + 4, False)
+    return part_of(&names.data, start, end, name)
+
+
+cdef bint part_of(Region *whole, uint32_t start, uint32_t end, Region *part) noexcept nogil:
+    if start > end or end > whole.length:
+        return False
+    part.start = whole.start + start
+    part.length = end - start
+    return True
+
+
+cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
+    return not validity.length or validity.start[row // 8] >> row % 8 & 1
+
+
+cdef bint checksum_of(RowGroup *group, uint32_t row, uint32_t topic, uint32_t *checksum) noexcept nogil:
+    """Compute the checksum of a row as a record; return whether it is inside the group."""
+    cdef Region *columns = group.columns
+    cdef const uint8_t *offsets = columns[VALUE_OFFSETS].start + 4 * <size_t>row
+    cdef const uint8_t *headers = columns[HEADERS].start + 4 * <size_t>row
+    cdef uint32_t first = load32(headers, False), last = load32(headers + 4, False)
+    cdef uint32_t state = 0xFFFFFFFF
+    cdef uint8_t[HEAD_BYTES] head
+    cdef Region name, sender, value, keys, values
+    keys.length = values.length = 0
+    if (
+        not name_at(&group.topics, topic, &name)
+        or not name_at(&group.senders, load16(columns[SENDER].start + 2 * <size_t>row, False), &sender)
+        or not part_of(&columns[VALUE_DATA], load32(offsets, False), load32(offsets + 4, False), &value)
+        or first > last
+    ):
+        return False
+    memset(head, 0, HEAD_BYTES)
+    store64(head, group.base_offset + row, False)
+    store64(head + 8, load64(columns[TIMESTAMP].start + 8 * <size_t>row, False), False)
+    if is_valid(&columns[CREATED_VALIDITY], row):
+        store64(head + 16, load64(columns[CREATED].start + 8 * <size_t>row, False), False)
+        head[67] = 1
+    if is_valid(&columns[STATUS_VALIDITY], row):
+        store32(head + 24, load32(columns[STATUS].start + 4 * <size_t>row, False), False)
+        head[68] = 1
+    store32(head + 28, load32(columns[CLIENT].start + 4 * <size_t>row, False), False)
+    store32(head + 36, <uint32_t>name.length, False)
+    store32(head + 44, <uint32_t>sender.length, False)
+    store32(head + 52, last - first, False)
+    store32(head + 60, <uint32_t>value.length, False)
+    head[64] = columns[PROTOCOL].start[row]
+    head[65] = columns[KIND].start[row]
+    head[66] = columns[FORMS].start[row]
+    state = crc32c_extend(state, head, HEAD_BYTES)
+    if last > first:
+        if not texts_of(columns, HEADER_KEYS, first, last, &keys, &state):
+            return False
+        if not texts_of(columns, HEADER_VALUES, first, last, &values, &state):
+            return False
+    state = crc32c_extend(state, name.start, name.length)
+    state = crc32c_extend(state, sender.start, sender.length)
+    if last > first:
+        state = crc32c_extend(state, keys.start, keys.length)
+        state = crc32c_extend(state, values.start, values.length)
+    checksum[0] = ~crc32c_extend(state, value.start, value.length)
+    return True
+
+
+cdef bint texts_of(
+    Region *columns, int buffer, uint32_t first, uint32_t last, Region *texts, uint32_t *state
+) noexcept nogil:
+    """Find the joined texts of some headers, and add their offsets, from 0 on, to a checksum."""
+    cdef const uint8_t *offsets = columns[buffer].start
+    cdef uint32_t number, start, before, end
+    cdef uint8_t[4] word
+    if columns[buffer].length < 4 * (<size_t>last + 1):
+        return False
+    before = start = load32(offsets + 4 * <size_t>first, False)
+    for number in range(first, last + 1):
+        end = load32(offsets + 4 * <size_t>number, False)
+        if end < before:
+            return False
+        before = end
+        store32(word, end - start, False)
+        state[0] = crc32c_extend(state[0], word, 4)
+    return part_of(&columns[buffer + 1], start, before, texts)

@@ -1,0 +1,144 @@
+"""Writes the row indexes of closed segments, in a thread of its own.
+
+Neither a commit nor a stop waits for it. What was not written is written after the next start.
+"""
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from penstock.errors import LogDamaged
+from penstock.limits import ROW_INDEX_SHARE
+from penstock.storage.arrow.format.file_names import rows_path, segment_path
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, load_index, load_summary
+from penstock.storage.arrow.format.row_index_file import (
+    RowIndexWriter,
+    StaleRowIndex,
+    encode_section,
+    is_useful,
+    load_row_index,
+    may_be_rare,
+)
+from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.arrow.read.reader import read_row_group
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.files import Files
+
+__all__ = ["RowIndexing"]
+
+log = structlog.get_logger("penstock.log")
+
+
+class RowIndexing:
+    """Indexes the segments of a catalog, the newest first, and those that are closed later.
+
+    It takes ROW_INDEX_SHARE of the time of a thread, so that publishers do not notice it.
+    """
+
+    def __init__(self, files: Files, catalog: Catalog, *, share: float = ROW_INDEX_SHARE) -> None:
+        self._files = files
+        self._catalog = catalog
+        self._share = share
+        self._seen: set[int] = set()  # segments with a row index, or that get none
+        self._wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-rows", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._wanted.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; an unfinished row index is removed."""
+        self._stopping.set()
+        self._wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Look for closed segments; any thread may call."""
+        self._wanted.set()
+
+    def renew(self, base_offset: int) -> None:
+        """Write the row index of a segment again: the one it has is wrong. Any thread may call."""
+        with contextlib.suppress(OSError):
+            self._files.remove(rows_path(self._catalog.folder, base_offset))
+        self._seen.discard(base_offset)
+        self._wanted.set()
+
+    # --- The thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._wanted.wait() and not self._stopping.is_set():
+            self._wanted.clear()
+            while not self._stopping.is_set():
+                closed = [each for each in self._catalog.segments() if isinstance(each, Segment)]
+                waiting = [each for each in closed if each.base_offset not in self._seen]
+                if not waiting:
+                    self._seen.intersection_update(each.base_offset for each in closed)
+                    break
+                self._seen.add(waiting[-1].base_offset)
+                self._index(waiting[-1], is_newest=waiting[-1] is closed[-1])
+
+    def _index(self, segment: Segment, *, is_newest: bool) -> None:
+        try:
+            self.index(segment)
+        except OSError as error:
+            log.warning("row index not written", segment=segment.base_offset, error=str(error))
+        except Exception:  # the thread must continue
+            log.exception("row index not written", segment=segment.base_offset)
+        if not is_newest:  # the end of the newest one is for readers that are a little behind
+            with contextlib.suppress(OSError):
+                self._files.forget_file(segment_path(self._catalog.folder, segment.base_offset))
+
+    def index(self, segment: Segment) -> None:
+        """Write the row index of a segment, unless it has one or needs none; raise OSError."""
+        folder, base = self._catalog.folder, segment.base_offset
+        path = segment_path(folder, base)
+        try:
+            summary = load_summary(self._files, folder, base)
+            if not path.exists() or summary.segment_size != segment.size:
+                return  # it is only in an object store, or reading rebuilds its index
+            with contextlib.suppress(StaleRowIndex):
+                load_row_index(self._files, folder, summary)
+                return
+            index, summary = load_index(self._files, folder, base)
+        except StaleIndex:
+            return
+        if not is_useful(index):
+            return
+        started = time.monotonic()
+        writer = RowIndexWriter(self._files, folder, summary)
+        try:
+            if self._fill(writer, index, path):
+                writer.finish()
+                log.debug("row index written", segment=base, seconds=time.monotonic() - started)
+        finally:
+            writer.abandon()
+        if all(each.base_offset != base for each in self._catalog.segments()):
+            self._files.remove(rows_path(folder, base))  # retention has removed the segment
+
+    def _fill(self, writer: RowIndexWriter, index: Index, path: Path) -> bool:
+        """Add the sections of a segment; return whether it is complete."""
+        for number in range(len(index)):
+            if not may_be_rare(index, number):
+                continue
+            started = time.monotonic()
+            try:
+                found = read_row_group(self._files, Place(path, index.entry(number)))
+            except LogDamaged:
+                continue
+            if not found.row_group.checksums:
+                return False  # format 1: a row group has one checksum
+            section = encode_section(found.data, found.row_group)
+            if section is not None:
+                writer.add(section)
+            taken = time.monotonic() - started
+            if self._stopping.wait(taken * (1 / self._share - 1)):
+                return False
+        return True
