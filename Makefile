@@ -102,10 +102,10 @@ kafka: setup
 	@$(BIN)/python -m tools.kafka --brokers $(BROKERS)
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
+	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadscope -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .
