@@ -19,6 +19,9 @@ BROKERS ?= 1
 FAULTS ?= 20
 SEEDS ?= 1000
 
+# Tests start hundreds of processes: each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo demo-cluster serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
@@ -102,10 +105,10 @@ kafka: setup
 	@$(BIN)/python -m tools.kafka --brokers $(BROKERS)
 
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-fast: setup
-	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadgroup -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
+	$(BIN)/python -m pytest -n $(FAST_WORKERS) --dist loadscope -m "not (spark or kafka or crash or browser or slow)" --ignore tests/crash $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

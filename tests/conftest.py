@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pytest_timeout import Settings
+    from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
 
     from tests.support.commands import Commands
+    from tests.support.worker_groups import GroupScheduling
     from tools.kafka import KafkaBroker
 
 TESTS = Path(__file__).parent
@@ -59,12 +63,36 @@ SLOW = (
 )
 """The modules that take longest without Spark or a crash run: `make test-fast` leaves them out."""
 
+FIRST = (
+    "spark",
+    "kafka",
+    "console",
+    "spark/test_cluster.py",
+    "crash/test_pipeline_kill.py",
+    "pipeline/test_object_store.py",
+    "examples/test_demo.py",
+    "sixth/test_sixth.py",
+    "crash/test_recipe_kill.py",
+    "attack/test_attack.py",
+    "examples/test_start_page.py",
+    "examples/test_configuration.py",
+    "examples/test_command_line.py",
+    "examples/test_first_hour.py",
+    "examples/test_readme.py",
+    "unit/kernels/test_agreement.py",
+    "conformance/test_cases.py",
+    "unit/cli/test_conform.py",
+    "unit/test_layers.py",
+)
+"""The groups of tests that take longest, in the order in which workers begin with them."""
+
 LONG_SECONDS = {"slow": 300, "kafka": 300, "spark": 600, "crash": 600, "browser": 600}
 """Time-outs of tests with these markers; `timeout` in pyproject.toml is that of all others."""
 EXIT_SECONDS = 10
 """How long pytest-timeout may take to end the process, until faulthandler ends it."""
 
 STDERR = pytest.StashKey[int]()
+GROUPS = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 
 # The same examples on every run, and no verdict on how busy the machine is: `make fuzz` is for
 # inputs nobody has tried, `make test` must fail only when something broke.
@@ -85,26 +113,73 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests for `make test-fast`; run those that share Spark or Kafka in one process each.
+    """Mark tests for `make test-fast`; group them for the workers of xdist.
 
     Give long tests a longer time-out, unless `--timeout` sets one for all tests.
     """
     for item in items:
+        fixtures = getattr(item, "fixturenames", ())
         if item.path.is_relative_to(CRASH):
             item.add_marker(pytest.mark.crash)
         if item.path.relative_to(TESTS).as_posix() in SLOW:
             item.add_marker(pytest.mark.slow)
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        if "kafka" in getattr(item, "fixturenames", ()):
+        if "kafka" in fixtures:
             item.add_marker(pytest.mark.kafka)
-        if item.get_closest_marker("kafka") is not None:
-            item.add_marker(pytest.mark.xdist_group("kafka"))
         longer = [each.name for each in item.iter_markers() if each.name in LONG_SECONDS]
         if longer and config.getoption("timeout") is None:
             seconds = max(LONG_SECONDS[name] for name in longer)
             item.add_marker(pytest.mark.timeout(seconds))
+    file = getattr(config, "workerinput", {}).get("groups")
+    if file is not None:
+        from tests.support.worker_groups import write_groups  # noqa: PLC0415  (needs xdist)
+
+        groups = {item.nodeid: group_of(item) for item in items}
+        order = {name: place for place, name in enumerate(FIRST)}
+        items.sort(key=lambda item: order.get(groups[item.nodeid], len(order)))
+        write_groups(Path(file), groups)
+
+
+def group_of(item: pytest.Item) -> str:
+    """Return the group of a test, which one worker runs.
+
+    The session of Spark, Kafka and the fixtures of a module start once, in one worker. And xdist
+    searches all groups after each test: a group for each test would take it many seconds.
+    """
+    marker = item.get_closest_marker("xdist_group")
+    if marker is not None:
+        return str(marker.args[0])
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    if item.get_closest_marker("kafka") is not None:
+        return "kafka"
+    return item.path.relative_to(TESTS).as_posix()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker of xdist where to write the groups of its tests."""
+    node.workerinput["groups"] = str(groups_file(node.config))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
+    """Hand out groups of tests to workers with `--dist loadscope`."""
+    from tests.support.worker_groups import GroupScheduling  # noqa: PLC0415  (needs xdist)
+
+    if config.getoption("dist") != "loadscope":
+        return None
+    return GroupScheduling(config, log, groups_file(config))
+
+
+def groups_file(config: pytest.Config) -> Path:
+    """Return the file of the groups, in a folder that goes with the controller of xdist."""
+    if GROUPS not in config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="penstock-groups-")
+        config.stash[GROUPS] = folder
+        config.add_cleanup(folder.cleanup)
+    return Path(config.stash[GROUPS].name, "groups.json")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -140,9 +140,9 @@ class Peer:
         if found or self._closed:
             raise self.failed(what, self._got(found + self._unread, 1))
 
-    def is_closed(self) -> bool:
+    def is_closed(self, *, seconds_max: float | None = None) -> bool:
         """Return whether the server closes instead of answering; an answer stays unread."""
-        found = self._receive(1)
+        found = self._receive(1, seconds_max=seconds_max)
         self._unread = found + self._unread
         if not found and not self._closed:
             raise self.failed("an answer, or the end of the connection", self._got(b"", 1))

@@ -620,7 +620,8 @@ def test_matching_messages_are_counted_and_their_end_is_found(
             for selection in selections:
                 for start in (0, 1, 5, 6, 7, 2008, 2009, end):
                     for stop in {max(start, each) for each in (3, 6, 1500, 2009, 2011, end)}:
-                        wanted = [each["offset"] for each in used.rows(start, stop, selection)]
+                        rows = used.rows(start, stop, selection)
+                        wanted = [each["offset"] for each in rows]
                         span = used.whole()._replace(start=start, end=stop)
                         found = storage.match(span, selection)
                         assert found.rows == len(wanted)
@@ -630,7 +631,6 @@ def test_matching_messages_are_counted_and_their_end_is_found(
                             assert wanted[-1] < found.end <= stop
                             assert start <= found.first <= wanted[0]
                         if selection.columns <= {"topic"}:
-                            rows = used.rows(start, stop, selection)
                             topics = Counter(each["topic"] for each in rows)
                             assert storage.count_topics(span, selection) == (len(rows), topics)
                         for rows_max in (1, 2, 3, 100):

@@ -54,9 +54,13 @@ def until(log: WrittenLog, condition: Callable[[], bool]) -> None:
 
 
 def expire(log: WrittenLog, horizon: int, rule: int = 0) -> None:
-    """Apply retention, and wait until the horizon of a rule is there."""
-    log.log._committer.later(log.log._retain)
-    until(log, lambda: log.log.status().retention_rules[rule].horizon == horizon)
+    """Apply retention until the horizon of a rule is there: it searches a share of the time."""
+
+    def is_there() -> bool:
+        log.log._committer.later(log.log._retain)
+        return log.log.status().retention_rules[rule].horizon == horizon
+
+    until(log, is_there)
 
 
 def scanned(log: WrittenLog, selection: Selection | None = None) -> list[tuple[int, str]]:

@@ -18,6 +18,7 @@ from penstock.conform.lamamq.encoding import (
 )
 from penstock.conform.lamamq.peer import LamaPeer, client
 from penstock.conform.peer import Failed, check
+from penstock.limits import CONFORM_SILENCE_SECONDS
 
 __all__ = ["cases"]
 
@@ -48,7 +49,7 @@ def another_method_gets_no_offer(context: CaseContext) -> None:
     peer = context.open(LamaPeer)
     peer.send(b"\x01" + counted(b"conform"))
     try:
-        if peer.is_closed():
+        if peer.is_closed(seconds_max=CONFORM_SILENCE_SECONDS):
             return
     except Failed:
         return  # a server may wait for more
