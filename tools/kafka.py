@@ -25,7 +25,16 @@ from typing import Final, NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-__all__ = ["VERSION", "KafkaBroker", "KafkaMissing", "fetch", "free_ports", "start_brokers"]
+__all__ = [
+    "LIKE_KAFKA",
+    "QUICK",
+    "VERSION",
+    "KafkaBroker",
+    "KafkaMissing",
+    "fetch",
+    "free_ports",
+    "start_brokers",
+]
 
 VERSION: Final = "4.1.0"
 SCALA: Final = "2.13"
@@ -37,7 +46,13 @@ CONTROLLER_PORTS_AFTER: Final = 10_000
 FETCH_SECONDS_MAX: Final = 600.0
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 10.0
-HEAP: Final = "512m"
+QUICK: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of Java with which Kafka starts soon and takes little memory, but is slow."""
+LIKE_KAFKA: Final = (
+    "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+)  # fmt: skip
+"""Options of Kafka's own start script, for measurements."""
 """Java heap of a broker; the whole process stays below 1 GiB."""
 
 _CLUSTER_ID: Final = "cGVuc3RvY2sta2Fma2EtMQ"
@@ -162,6 +177,7 @@ class KafkaBroker:
         host: str = "127.0.0.1",
         command: Sequence[str] = (),
         settings: Mapping[str, object] = MappingProxyType({}),
+        java: Sequence[str] = QUICK,
     ) -> None:
         """Write its settings; `number` counts from 1, `ports` are those of all brokers.
 
@@ -171,6 +187,7 @@ class KafkaBroker:
         self.number = number
         self.host = host
         self._command = list(command)
+        self._java = java
         self.folder = folder
         self.ports = ports[number - 1]
         self.process: subprocess.Popen[bytes] | None = None
@@ -225,8 +242,7 @@ class KafkaBroker:
                 [
                     *self._command,
                     *([setpriv, "--pdeathsig", "KILL"] if setpriv else []),
-                    java, "-Xms64m", f"-Xmx{HEAP}", "-XX:+UseSerialGC",
-                    "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*",
+                    java, *self._java, "-cp", f"{jars}/*",
                     "kafka.Kafka", str(self.folder / "server.properties"),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -262,11 +278,15 @@ class KafkaBroker:
 
 @contextlib.contextmanager
 def start_brokers(
-    folder: Path, ports: Sequence[Ports], settings: Mapping[str, object] = MappingProxyType({})
+    folder: Path,
+    ports: Sequence[Ports],
+    settings: Mapping[str, object] = MappingProxyType({}),
+    *,
+    java: Sequence[str] = QUICK,
 ) -> Iterator[list[KafkaBroker]]:
     """Start a cluster, wait until it answers, and end it; raise KafkaMissing."""
     brokers = [
-        KafkaBroker(number, folder / str(number), ports, settings=settings)
+        KafkaBroker(number, folder / str(number), ports, settings=settings, java=java)
         for number in range(1, len(ports) + 1)
     ]
     try:

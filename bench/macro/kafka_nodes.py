@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bench.macro.stores import Store, data_folder, penstock_store
-from tools.kafka import KafkaBroker, free_ports, start_brokers
+from tools.kafka import LIKE_KAFKA, KafkaBroker, free_ports, start_brokers
 
 __all__ = ["Cluster", "kafka_nodes", "nodes_on"]
 
@@ -28,7 +28,7 @@ def kafka_nodes(nodes: int, *, brokers: int = 1) -> Iterator[Cluster]:
     """Run Kafka and a number of nodes, whose numbers start with 0."""
     with (
         data_folder() as folder,
-        start_brokers(folder, free_ports(brokers)) as kafka,
+        start_brokers(folder, free_ports(brokers), java=LIKE_KAFKA) as kafka,
         nodes_on(kafka, nodes) as cluster,
     ):
         yield cluster

@@ -178,6 +178,13 @@ KAFKA_RECORD_BYTES_MIN: Final = 4 * MIB
 """Least `max.message.bytes` of the topic: a message with all its headers must fit."""
 KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
 """`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
+KAFKA_BLOCK_ROWS_MAX: Final = 8192
+"""Messages of one record of Kafka."""
+KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB
+"""Bytes of values, headers, keys and names of one record of Kafka; the last messages may exceed it.
+
+A Kafka broker takes several records of a megabyte in less time than one of their size.
+"""
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
 """Groups of all partitions kept in memory, for subscribers that are a little behind."""
 KAFKA_FOLLOW_BYTES_MAX: Final = 16 * MIB

@@ -352,7 +352,8 @@ class Appends:
             for block in blocks
             if isinstance(block, Block) and block.held_bytes <= SPARE_BLOCK_BYTES_MAX
         ]
-        del self._spare[SPARE_BLOCKS_MAX:]
+        # Smaller blocks have the same memory together.
+        del self._spare[SPARE_BLOCKS_MAX * max(BLOCK_BYTES_MAX // self.limits.bytes_max, 1) :]
         self._spare_used = True
         if self._sparing is None:
             self._sparing = self._running_loop.call_later(_SPARE_SECONDS, self._free_spare)

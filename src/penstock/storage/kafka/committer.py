@@ -14,7 +14,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -206,7 +206,32 @@ class KafkaCommitter:
 
     def _write(self, commit: Commit) -> None:
         """Write blocks and what has changed of topics in one transaction; raise OSError."""
-        groups: list[_Group] = []
+        changes = {} if commit.blocks else self._changes.take(())
+        if not commit.blocks and not changes:
+            return
+        self._sending = changes
+        try:
+            sent = self._transact(self._groups(commit), self._sending)
+        except Replaced:
+            raise
+        except BaseException:
+            changes, self._sending = self._sending, {}
+            self._changes.give_back(changes)
+            raise
+        changes, self._sending = self._sending, {}
+        self._state.apply(changes)
+        for value, place in sent:
+            group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
+            record = GroupRecord(place, group, self._heads.own)
+            self._partition.add(record)
+            self._written(record)
+            self._told = record.end_offset
+
+    def _groups(self, commit: Commit) -> Iterator[_Group]:
+        """Yield the blocks of a commit as row groups; then note what changes with them.
+
+        A block is encoded while librdkafka sends the one before.
+        """
         topics: list[bytes] = []
         crc, end = self._partition.last_crc, self._partition.bounds.end
         for position, block in enumerate(commit.blocks):
@@ -216,32 +241,14 @@ class KafkaCommitter:
                 columns = Columns(*columns)
             encoded = encode_row_group(columns, previous=crc, synced=end)
             crc = encoded.crc32c
-            value = b"".join(encoded.buffers)
-            groups.append(_Group(value, latest_ms(columns), commit.nodes.get(position, ())))
             topics += columns.topics
             end = columns.base_offset + columns.count
-        changes = self._changes.take(topics)
-        if not groups and not changes:
-            return
+            value = b"".join(encoded.buffers)
+            yield _Group(value, latest_ms(columns), commit.nodes.get(position, ()))
+        if topics:
+            self._sending.update(self._changes.take(topics))
         if end > self._reserved:
-            changes[self._key] = self._node_state(end)
-        self._sending = changes
-        try:
-            places = self._transact(groups, changes)
-        except Replaced:
-            raise
-        except BaseException:
-            self._sending = {}
-            self._changes.give_back(changes)
-            raise
-        self._sending = {}
-        self._state.apply(changes)
-        for (value, _, _), place in zip(groups, places, strict=True):
-            group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
-            record = GroupRecord(place, group, self._heads.own)
-            self._partition.add(record)
-            self._written(record)
-            self._told = record.end_offset
+            self._sending[self._key] = self._node_state(end)
 
     def _node_state(self, end: int) -> bytes:
         self._reserved = end + KAFKA_OFFSETS_RESERVED
@@ -261,13 +268,18 @@ class KafkaCommitter:
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
         try:
-            self._transact([], changes)
+            self._transact(iter(()), changes)
         except _Fenced as error:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
 
-    def _transact(self, groups: list[_Group], changes: dict[str, bytes | None]) -> list[int]:
-        """Commit records; return the places of the groups. Raise OSError or Replaced."""
+    def _transact(
+        self, groups: Iterator[_Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[bytes, int]]:
+        """Commit records; return the groups and their places. Raise OSError or Replaced.
+
+        `changes` are those after the last group.
+        """
         producer = self._producer
         if producer is None:
             raise self._connection.timed_out(self._seconds_max)
@@ -281,11 +293,12 @@ class KafkaCommitter:
             self.step()  # before anything is changed: another thread may have gone on
 
     def _send(
-        self, producer: Producer, groups: list[_Group], changes: dict[str, bytes | None]
-    ) -> list[int]:
+        self, producer: Producer, groups: Iterator[_Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[bytes, int]]:
         """Send records and commit them; raise OSError, KafkaException or BufferError."""
         options = self._options
         deadline = time.monotonic() + self._seconds_max
+        values: list[bytes] = []
         places: dict[int, int] = {}
         producer.begin_transaction()
         for number, (value, timestamp_ms, nodes) in enumerate(groups):
@@ -303,6 +316,7 @@ class KafkaCommitter:
                 options.topic, value, partition=options.node, headers=headers,
                 timestamp=timestamp_ms, on_delivery=delivered,
             )  # fmt: skip
+            values.append(value)
             self.step()
         for key, content in changes.items():
             producer.produce(options.state_topic, content, key.encode(), partition=0)
@@ -322,9 +336,9 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        if len(places) != len(groups):
+        if len(places) != len(values):
             raise failure("a record was not delivered")
-        return [places[number] for number in range(len(groups))]
+        return [(value, places[number]) for number, value in enumerate(values)]
 
     # --- Failures ---------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, NodeTakenOver
 from penstock.limits import (
-    BLOCK_BYTES_MAX,
-    BLOCK_ROWS_MAX,
+    KAFKA_BLOCK_BYTES_MAX,
+    KAFKA_BLOCK_ROWS_MAX,
     KAFKA_NAMES_BYTES,
     KAFKA_ROW_BYTES,
     KAFKA_WATCH_SECONDS,
@@ -496,8 +496,8 @@ class KafkaLog:
 
 def _block_limits(record_bytes_max: int) -> BlockLimits:
     """Return limits with which a block always fits into a record."""
-    rows_max = min(BLOCK_ROWS_MAX, record_bytes_max // 4 // KAFKA_ROW_BYTES)
-    bytes_max = min(BLOCK_BYTES_MAX, record_bytes_max // 8)
+    rows_max = min(KAFKA_BLOCK_ROWS_MAX, record_bytes_max // 4 // KAFKA_ROW_BYTES)
+    bytes_max = min(KAFKA_BLOCK_BYTES_MAX, record_bytes_max // 8)
     # The last message of a block may exceed its limit, and has headers.
     taken = bytes_max + rows_max * KAFKA_ROW_BYTES + KAFKA_NAMES_BYTES
     return BlockLimits(
