@@ -42,7 +42,7 @@ help:
 	@echo "make attack          run attackers beside well-behaved clients for ATTACK_SECONDS=600"
 	@echo "make sanitize        run unit, conformance and fuzz tests with ASan and UBSan in the kernels"
 	@echo "make crash           kill brokers under load for SECONDS=60, and cut their power"
-	@echo "make crash-groups    SEEDS=1000 histories of a consumer group, and KILLS=100 kills of a broker with one"
+	@echo "make crash-groups    SEEDS=1000 histories of a consumer group, KILLS=100 kills of a broker with one, and faults on disk and Kafka"
 	@echo "make crash-kafka     kill, stop and replace nodes and Kafka brokers, fill disks, FAULTS=20 times, and count"
 	@echo "make cluster         run a Spark job on a cluster of network namespaces (root), and a short demo-cluster"
 	@echo "make crash-pipeline  kill drivers and brokers of pipelines KILLS=100 times, and count all messages"
@@ -192,6 +192,8 @@ crash-groups: setup
 	PENSTOCK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q --timeout 7200 tests/sim/test_groups.py $(ARGS)
 	PENSTOCK_GROUP_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(KILLS))) \
 		tests/crash/test_group_kill.py $(ARGS)
+	PENSTOCK_GROUP_FAULTS=$(KILLS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(KILLS))) \
+		tests/crash/test_group_history.py $(ARGS)
 
 crash-kafka: setup
 	PENSTOCK_KAFKA_FAULTS=$(FAULTS) $(BIN)/python -m pytest -q -s -n 0 --timeout $$((600 + 60 * $(FAULTS))) \
