@@ -101,7 +101,8 @@ def wait_for_row_indexes(folder: Path) -> float:
     The last one may be too short to have a message of the topic, and is indexed first.
     """
     start = time.monotonic()
-    while len(list(folder.glob("*.rows"))) < len(list(folder.glob("*.arrows"))) - 1:
+    segments = sorted(folder.glob("*.arrows"))[:-1]
+    while not all(path.with_suffix(".rows").exists() for path in segments):
         if time.monotonic() - start > INDEX_SECONDS_MAX:
             raise TimeoutError("the row indexes are not complete")
         time.sleep(0.05)
