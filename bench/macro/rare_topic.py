@@ -41,7 +41,7 @@ BATCH_MESSAGES: Final = 2_000
 RARE: Final = "rare"
 SHARE_MAX: Final = 0.02
 """Target share of the log, for a topic in bursts and for one that is spread."""
-INDEX_SECONDS_MAX: Final = 600.0
+INDEX_SECONDS_MAX: Final = 120.0
 """Limit of the wait for row indexes."""
 
 
@@ -96,9 +96,13 @@ def bytes_read(process: int) -> int:
 
 
 def wait_for_row_indexes(folder: Path) -> float:
-    """Wait until all segments of a partition have a row index; return the seconds."""
+    """Wait until all segments but the last have a row index; return the seconds.
+
+    The last one may be too short to have a message of the topic, and is indexed first.
+    """
     start = time.monotonic()
-    while len(list(folder.glob("*.rows"))) < len(list(folder.glob("*.arrows"))):
+    segments = sorted(folder.glob("*.arrows"))[:-1]
+    while not all(path.with_suffix(".rows").exists() for path in segments):
         if time.monotonic() - start > INDEX_SECONDS_MAX:
             raise TimeoutError("the row indexes are not complete")
         time.sleep(0.05)
@@ -124,7 +128,9 @@ def run(size: int, burst: int) -> dict[str, Any]:
         count = uvloop.run(fill(folder / "data", size, burst))
         stored = folder_bytes(folder / "data")
         with penstock_store("os", folder=folder) as store:
-            waited = wait_for_row_indexes(partition_folder(folder / "data", 0))
+            waited = 0.0
+            if burst == 1:  # a burst is not rare in its row group, and needs none
+                waited = wait_for_row_indexes(partition_folder(folder / "data", 0))
             before = bytes_read(store.process.pid)
             seconds = uvloop.run(replay(store.port, count))
             read = bytes_read(store.process.pid) - before

@@ -77,8 +77,8 @@ class RecordReader:
         """
         (
             value_offsets, value_data, topics, timestamps, headers, keys, key_data, values,
-            values_data, protocols, kinds, senders, created_validity, created, status_validity, statuses,
-            clients, forms, topic_offsets, topic_data, sender_offsets, sender_data,
+            values_data, protocols, kinds, senders, created_validity, created, status_validity,
+            statuses, clients, forms, topic_offsets, topic_data, sender_offsets, sender_data,
         ) = self._parts  # fmt: skip
         value = self._text(value_offsets, value_data, row)
         topic_index = int.from_bytes(self._bytes(topics, 2 * row, 2), "little")
