@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard src/penstock/_kernels/*.pyx src/penstock/_kernels/*.pxd src/penstock/_kernels/*.h)
-WORKERS ?= 2
+WORKERS ?= 3
+MUTATE_WORKERS ?= 2
 FAST_WORKERS ?= 3
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKS := requirements/build.txt requirements/development.txt
@@ -218,7 +219,7 @@ bench-spark: setup
 	$(BIN)/python -m bench.spark.scan $(ARGS)
 
 mutate: setup
-	$(BIN)/python -m tools.mutate --count $(N) --seed $(SEED) --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m tools.mutate --count $(N) --seed $(SEED) --workers $(MUTATE_WORKERS) $(ARGS)
 
 lock:
 	@test -x $(BIN)/uv || { test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); $(PIP_INSTALL) uv; }

@@ -75,3 +75,10 @@ def test_failed_tests_are_named_as_without_workers(folder: Path) -> None:
         "test_m.py::test_that_fails[user@host]",
         "test_m.py::test_that_fails_too",
     }
+
+
+def test_the_groups_that_come_first_exist(request: pytest.FixtureRequest) -> None:
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
+    assert conftest is not None
+    modules = {*conftest.FIRST, *conftest.SLOW} - {"spark", "kafka", "console"}
+    assert [name for name in sorted(modules) if not (ROOT / "tests" / name).is_file()] == []

@@ -16,8 +16,10 @@ from structlog.testing import capture_logs
 from penstock import conform
 from penstock.client.address import parse_address
 from penstock.conform import Outcome, Setup, run, suite
+from penstock.conform.context import CaseContext
 from penstock.conform.fleximq import encoding as fx
 from penstock.conform.herald import encoding as herald
+from penstock.conform.rheos.encoding import PUBLISH, RHEOS2
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import CONFORM_SILENT_CASES_MAX
 from penstock.protocols import PROTOCOLS as REGISTRY
@@ -216,6 +218,18 @@ def test_a_server_of_another_protocol_passes_no_case(answer: bytes) -> None:
             results = list(run(CASES[protocol], address, seconds_max=0.02, profile=True))
             passed = [each.case.name for each in results if each.outcome is Outcome.PASSED]
             assert (protocol, passed) == (protocol, [])
+
+
+def test_a_checksum_that_begins_like_a_request_fails_no_case(
+    broker: LiveBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = (b"conform/%d" % number for number in range(100_000))
+    name = next(each for each in names if RHEOS2.request(PUBLISH, each, b"1")[-4] == 0xFA)
+    monkeypatch.setattr(CaseContext, "topic", lambda *_: name)
+    (case,) = (c for c in CASES["rheos2"] if c.name == "a-connection-does-not-change-its-version")
+    address = parse_address(url(broker.address))
+    (result,) = run([case], address, seconds_max=2, profile=True, setup=Setup.SHARED)
+    assert result.outcome is Outcome.PASSED, result
 
 
 # --- Wrong servers --------------------------------------------------------------------------------
