@@ -35,7 +35,6 @@ from penstock.limits import (
     BUSY_SECONDS,
     LARGE_READ_BYTES,
     LINGER_SECONDS_MAX,
-    TURN_SECONDS_MAX,
 )
 from penstock.memory import Purpose
 from penstock.model import ByteOrder
@@ -286,7 +285,7 @@ class Gateway(ABC):
             return True
         if self._turn != turn.number or self._has_turn:
             self._turn = turn.number
-            self._turn_ends = now + turn.shortened(TURN_SECONDS_MAX, now)
+            self._turn_ends = now + turn.client_seconds(self._source, now)
         return False
 
     def _count_time(self, now: float) -> None:
