@@ -336,9 +336,13 @@ class Gateway(ABC):
 
     def _take_turn(self) -> None:
         """Take the input that was put off, or the rest of it."""
+        self.at_once(self.proceed)
+
+    def at_once(self, take: Callable[[], object]) -> None:
+        """Call `take`, which takes input that does not wait for a later turn."""
         self._has_turn = True
         try:
-            self.proceed()
+            take()
         finally:
             self._has_turn = False
 

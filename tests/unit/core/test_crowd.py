@@ -4,12 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.core.broker import Broker
 from penstock.core.crowd import CrowdTime
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.core.turns import LoopTurn, Source
+from penstock.gateway.base import Gateway
+from penstock.gateway.detector import handler_for
+from penstock.gateway.options import GatewayOptions
 from penstock.limits import CROWD_SECONDS_MAX, CROWD_SHARE, CROWD_WAIT_SECONDS_MIN
-from tests.support.fakes import FakeClock
+from penstock.protocols.lamamq import LAMAMQ
+from penstock.storage.memory import MemoryLog
+from tests.support import lamamq_bytes as lm
+from tests.support.fakes import FakeClock, RecordingLink
 
 
 def test_time_is_used_up_and_comes_back() -> None:
@@ -108,3 +115,24 @@ def test_the_input_of_the_crowd_waits_while_that_of_others_is_taken() -> None:
     while soon:
         soon.pop()()
     assert len(slices) == 0
+
+
+def test_input_that_cannot_be_offered_again_does_not_wait() -> None:
+    clock = FakeClock()
+    clock.seconds = 5.0
+    broker = Broker(log=MemoryLog(), clock=clock)
+    broker.turn.schedule = lambda _end: None
+    stranger, plant = broker.turn.source(""), broker.turn.source("10.0.0.1", "plant")
+    for source in (stranger, plant):
+        broker.turn.count(source, 5.0, 0.002)
+    broker.turn.defers(5.0, 0)
+    broker.turn.count(stranger, 5.0, 2 * CROWD_SECONDS_MAX)
+    options = GatewayOptions(protocol=LAMAMQ, order="big")
+    hello = memoryview(lm.authentication(b"c"))
+    links = [RecordingLink(), RecordingLink()]
+    waiting, ended = (handler_for(broker, link, options) for link in links)
+    assert waiting.received(hello) == 0
+    assert links[0].paused
+    assert isinstance(ended, Gateway)
+    ended.at_once(lambda: ended.received(hello))
+    assert links[1].read() == lm.OFFER
