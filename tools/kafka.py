@@ -46,6 +46,7 @@ CONTROLLER_PORTS_AFTER: Final = 10_000
 FETCH_SECONDS_MAX: Final = 600.0
 START_SECONDS_MAX: Final = 120.0
 STOP_SECONDS_MAX: Final = 10.0
+FREEZE_SECONDS_MAX: Final = 10.0
 QUICK: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of Java with which Kafka starts soon and takes little memory, but is slow."""
 LIKE_KAFKA: Final = (
@@ -271,9 +272,22 @@ class KafkaBroker:
             self.process = None
 
     def freeze(self, *, frozen: bool) -> None:
-        """Stop the process without ending it, or let it go on."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+        """Stop the process without ending it, or let it go on.
+
+        A thread that waits for a processor stops when it gets one, so this waits for all of them.
+        """
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+        deadline = time.monotonic() + FREEZE_SECONDS_MAX
+        while frozen and not _is_stopped(self.process.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+
+def _is_stopped(process: int) -> bool:
+    """Return whether all threads of a process are stopped."""
+    states = (path.read_text() for path in Path(f"/proc/{process}/task").glob("*/stat"))
+    return all(state.rpartition(")")[2].split()[0] in "Tt" for state in states)
 
 
 @contextlib.contextmanager

@@ -404,7 +404,7 @@ def test_limits_show_what_is_used_of_them(broker: HttpBroker, reader: Other) -> 
 
 
 def test_limits_have_the_names_of_their_settings_and_say_what_lowered_them() -> None:
-    few = {"connections_max": 100, "descriptors_max": 100}
+    few = {"connections_max": 4000, "descriptors_max": 4000}
     with HttpBroker(memory=MemoryBudget(64 << 20), **few) as live:
         found = {each["name"]: each for each in live.get("/api/limits").json()["limits"]}
     assert set(found) == {"topics", "bytes of topic names", "memory", "connections"}
