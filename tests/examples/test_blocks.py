@@ -45,7 +45,7 @@ CLAIMS: dict[str, Claims] = {
     "docs/log-format.md": {
         "python": [(4, f"{EXAMPLES}test_log_format.py")],
         "text": [(1, f"{EXAMPLES}test_log_format.py")],
-        "": [(3, f"{EXAMPLES}test_log_format.py"), (3, DRAWING)],
+        "": [(3, f"{EXAMPLES}test_log_format.py"), (4, DRAWING)],
     },
     "docs/console.md": {"sql": [(1, "tests/unit/console/test_parts.py")]},
     "docs/operating.md": {

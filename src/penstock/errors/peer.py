@@ -167,7 +167,10 @@ class TooManyStoredBytes(PeerError):
     """The principal has as many bytes in the log as it may."""
 
     code = ErrorCode.TOO_MANY_STORED_BYTES
-    template = "the limit of {stored_bytes_max} bytes of principal {principal} in the log is full"
+    template = (
+        "principal {principal} has its {stored_bytes_max} bytes in the log, which is its limit;"
+        " it may publish again when retention has removed earlier messages"
+    )
 
     stored_bytes_max: int
     principal: str
