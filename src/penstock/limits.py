@@ -124,13 +124,13 @@ ROW_INDEX_GROUP_BYTES_MIN: Final = 16 * KIB
 """A group that is smaller than this is read whole: its metadata are a good part of it."""
 ROW_INDEX_RARE: Final = 512
 """A topic is rare in a group if it has one message there, or at most one of so many. Its messages
-are read one by one; each takes about as long as so many in the whole group."""
+are read one by one. The number is an estimate, not measured."""
 ROW_INDEX_BUCKET_ENTRIES: Final = 64
 """Entries of a row index that are read to find a topic, about."""
 ROW_INDEX_NAMES_MAX: Final = 64
 """Topics of one group that are looked up in a row index; for more the group is read."""
 ROW_INDEX_FETCH_ROWS: Final = 64
-"""Single messages that one read of the log takes. Each takes some 0.0001 s of the event loop."""
+"""Single messages that one read of the log takes."""
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
 ROW_INDEX_SHARE: Final = 0.25
