@@ -183,7 +183,7 @@ KAFKA_BLOCK_ROWS_MAX: Final = 8192
 KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB
 """Bytes of values, headers, keys and names of one record of Kafka; the last messages may exceed it.
 
-A Kafka broker takes several records of a megabyte in less time than one of their size.
+It was faster than 4 MiB in one pair of runs; see docs/performance.md.
 """
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
 """Groups of all partitions kept in memory, for subscribers that are a little behind."""
