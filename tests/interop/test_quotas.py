@@ -6,17 +6,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from penstock.client import ErrorReported, SyncClient, connect_sync
 from penstock.errors import PenstockError
+from penstock.flight.client import FlightClient
 from penstock.limits import MIB
 from penstock.ports import AuditEvent
 from penstock.server.config import (
     BrokerConfig,
     Config,
     DataConfig,
+    FlightConfig,
     HttpConfig,
     ListenerConfig,
     LogConfig,
@@ -269,6 +272,24 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
         connection.close()
         assert 'penstock_stored_bytes{principal="panel"} 10000.0' in text
         assert 'penstock_quota_reached_total{quota="stored_bytes"} 1.0' in text
+
+
+def test_rows_by_flight_count_and_are_refused(tmp_path: Path) -> None:
+    config = replace(
+        configured(tmp_path, stored_bytes_max=3000),
+        flight=FlightConfig(address="127.0.0.1:0", anonymous=False),
+    )
+    rows = pa.record_batch({"topic": ["a"] * 3, "value": [b"x" * 1000] * 3})
+    with ConfiguredBroker(config) as broker:
+        assert broker.running.flight is not None
+        with FlightClient(f"grpc://127.0.0.1:{broker.running.flight.port}") as client:
+            client.stage([rows], writer="job", epoch=0, partition=0)
+            client.publish_epoch("job", 0, [0])
+            assert stored(broker) == 3000
+            client.stage([rows], writer="job", epoch=1, partition=0)
+            with pytest.raises(PenstockError, match="panel has its 3000 bytes in the log"):
+                client.publish_epoch("job", 1, [0])
+            assert broker.call(lambda: broker.running.server.storage.next_offset) == 3
 
 
 def test_counts_are_kept_while_the_broker_runs(
