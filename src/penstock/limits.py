@@ -517,16 +517,6 @@ LOOP_BEHIND_SECONDS: Final = 0.05
 """Time in which the event loop counts as behind after a read was deferred while others waited."""
 BEHIND_TURN_DIVISOR: Final = 4
 """The times above are this much shorter while the event loop is behind."""
-CROWD_SHARE: Final = 0.25
-"""Part of the event loop's time for clients without credentials and for principals that used more
-than their part, all together, while several principals use the loop. Then it sleeps: one that is
-always busy makes every message wait."""
-CROWD_SECONDS_MAX: Final = 0.001
-"""What they may use at once after a while in which they used less."""
-CROWD_WAIT_SECONDS_MIN: Final = 0.002
-"""Pause of their work when that is used up: the loop need not wake up for less."""
-CROWD_DEBT_SECONDS_MAX: Final = 0.02
-"""What they may have used too much, by one long piece of work; they wait until it is paid back."""
 LOOP_TURN_SECONDS_MAX: Final = 0.1
 """Time for the frames of all clients in one turn of the event loop; then all further ones wait."""
 DEFERRED_BYTES_MAX: Final = 32 * MIB
@@ -569,7 +559,7 @@ LOG_EVENTS_PER_SECOND_MAX: Final = 100
 """Log events of one name in a second; the next one says how many were left out."""
 LOG_LINES_WAITING_MAX: Final = 10_000
 """Lines of the broker's log that wait for the reader of standard error."""
-TIMERS_SECONDS_MAX: Final = 0.002
+TIMERS_SECONDS_MAX: Final = 0.02
 """Time for timers that are due together; the others wait for the next turn of the loop."""
 SLICE_SECONDS_MAX: Final = 0.001
 """Background work of the event loop before others are served."""
@@ -618,7 +608,7 @@ MEMORY_SWEEP_SECONDS: Final = 0.25
 """Interval of the search for connections without progress."""
 MEMORY_EVICTIONS_PER_SWEEP: Final = 20
 """Connections that a search ends: each takes some of the event loop's time."""
-MEMORY_SERVED_PER_TURN: Final = 8
+MEMORY_SERVED_PER_TURN: Final = 50
 """Connections that get the memory they wait for in one turn of the event loop."""
 MEMORY_ACCOUNTS_PER_TICK: Final = 200
 """Connections that are measured at a time, 20 times a second: less than a millisecond."""

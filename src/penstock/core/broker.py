@@ -170,8 +170,8 @@ class Broker:
         self.acknowledge_times = AcknowledgeTimes()
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
+        self.slices = Slices(self.timers, clock)
         self.turn = LoopTurn()
-        self.slices = Slices(self.timers, clock, turn=self.turn)
         self.router = Router(self.topics, self.slices)
         self.resumption = Resumption(self.timers, seconds_max=self.settings.resume_seconds_max)
         self.roaming: Roaming | None = None

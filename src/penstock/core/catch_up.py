@@ -421,9 +421,6 @@ class CatchUp:
 
     def _fetched(self, work: Iterator[None]) -> None:
         """Serve fetched messages to a session, then run the next turns."""
-        if self._slices.is_shared:
-            self._slices.add(work)  # several fetches may end in one turn of the loop
-            return
         ends = self._clock.monotonic() + SLICE_SECONDS_MAX
         for _ in work:
             if self._clock.monotonic() >= ends:

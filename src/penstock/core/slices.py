@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import structlog
 
 from penstock.core.timers import Timers
-from penstock.core.turns import DeferredInput, LoopTurn, Source
-from penstock.limits import CROWD_WAIT_SECONDS_MIN, SLICE_FIRST_STEPS, SLICE_SECONDS_MAX
+from penstock.core.turns import DeferredInput, Source
+from penstock.limits import SLICE_FIRST_STEPS, SLICE_SECONDS_MAX
 from penstock.ports import Clock
 
 __all__ = ["Slices"]
@@ -19,11 +19,7 @@ class Slices:
     """Queue of unfinished work. Each piece of work gets a step in turn.
 
     Work is an iterator; `next` does a step of well under a millisecond. The owner of the event loop
-    sets `schedule`, which calls `run` in a later turn of the loop, and `schedule_after`, which does
-    so after some seconds. Without them timers do.
-
-    While several principals use the loop, all of this but the input of those that use little has
-    the crowd's part of the time (`LoopTurn.crowd`).
+    sets `schedule`, which calls `run` in a later turn of the loop. Without it a timer does.
     """
 
     def __init__(
@@ -33,11 +29,8 @@ class Slices:
         *,
         seconds_max: float = SLICE_SECONDS_MAX,
         first_steps: int = SLICE_FIRST_STEPS,
-        turn: LoopTurn | None = None,
     ) -> None:
         self.schedule: Callable[[Callable[[], None]], object] = self._schedule_by_timer
-        self.schedule_after: Callable[[float, Callable[[], None]], object] = timers.after
-        self._turn = LoopTurn() if turn is None else turn
         self._timers = timers
         self._clock = clock
         self._seconds_max = seconds_max
@@ -45,15 +38,9 @@ class Slices:
         self._work: deque[Iterator[None]] = deque()
         self._input = DeferredInput()
         self._scheduled = False
-        self._waits = False  # for the time of the crowd
 
     def __len__(self) -> int:
         return len(self._work) + len(self._input)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several principals use the event loop."""
-        return self._turn.is_shared
 
     def add(self, work: Iterator[None]) -> None:
         """Do work in later turns of the loop."""
@@ -76,50 +63,25 @@ class Slices:
         self._schedule()
 
     def run(self) -> None:
-        """Do steps until the time of a slice, or that of the crowd, is over."""
+        """Do steps until the time of a slice is over."""
         self._scheduled = False
         now = self._clock.monotonic()
         ends = now + self._seconds_max
-        wait = self._run_input(now, ends)
-        now = self._clock.monotonic()
-        if self._work:
-            wait = self._turn.wait_seconds(now)
-            if not wait:
-                self._run_work(ends)
-                self._turn.work_done(now, self._clock.monotonic())
-        if not (self._work or self._input):
-            return
-        if not wait:
-            self._schedule()
-        elif not self._waits:
-            self._waits = True
-            self.schedule_after(max(wait, CROWD_WAIT_SECONDS_MIN), self._waited)
-
-    def _run_input(self, now: float, ends: float) -> float:
-        """Process input that waits; return the seconds for which the next has to wait."""
         for _ in range(len(self._input)):  # those that are added meanwhile run later
-            wait = self._turn.wait_seconds(now, self._input.first)
-            if wait:
-                return wait
             take = self._input.next(now)
             if take is not None:
                 self._step(_once(take))
             now = self._clock.monotonic()
             if now >= ends:
                 break
-        return 0.0
-
-    def _run_work(self, ends: float) -> None:
         while self._work:
             work = self._work.popleft()
             if self._step(work):
                 self._work.append(work)
             if self._clock.monotonic() >= ends:
                 break
-
-    def _waited(self) -> None:
-        self._waits = False
-        self._schedule()
+        if self._work or self._input:
+            self._schedule()
 
     def _step(self, work: Iterator[None]) -> bool:
         """Do a step; return whether more are left."""

@@ -8,18 +8,15 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
-from penstock.core.crowd import CrowdTime
 from penstock.limits import (
     BEHIND_TURN_DIVISOR,
     BUSY_TURN_SECONDS_MAX,
-    CROWD_SECONDS_MAX,
     DEFERRED_BYTES_MAX,
     LOOP_BEHIND_SECONDS,
     LOOP_TURN_SECONDS_MAX,
     PRINCIPAL_TURN_SECONDS_MAX,
     SOURCE_SECONDS,
     SOURCE_SECONDS_MIN,
-    TURN_SECONDS_MAX,
 )
 
 __all__ = ["DeferredInput", "LoopTurn", "LoopUse", "Source"]
@@ -33,18 +30,9 @@ _STEP_SECONDS: Final = SOURCE_SECONDS / 512
 class LoopUse:
     """The time of the event loop that some clients used lately."""
 
-    __slots__ = (
-        "__weakref__",
-        "_at",
-        "_seconds",
-        "has_credentials",
-        "part",
-        "turn",
-        "turn_seconds",
-    )
+    __slots__ = ("__weakref__", "_at", "_seconds", "part", "turn", "turn_seconds")
 
-    def __init__(self, *, has_credentials: bool = True) -> None:
-        self.has_credentials = has_credentials
+    def __init__(self) -> None:
         self._seconds = 0.0
         self._at = 0.0
         self.turn = -1
@@ -105,11 +93,6 @@ class DeferredInput:
             self._push(source, now)
         queue.append(take)
 
-    @property
-    def first(self) -> Source | None:
-        """The source that comes next; None if there is none."""
-        return self._order[0][-1] if self._order else None
-
     def next(self, now: float) -> Callable[[], None] | None:
         """Remove and return the next one; None if there is none."""
         if not self._order:
@@ -143,8 +126,6 @@ class LoopTurn:
         deferred_bytes_max: int = DEFERRED_BYTES_MAX,
     ) -> None:
         self.schedule: Callable[[Callable[[], None]], object] | None = None
-        self.crowd = CrowdTime()
-        """Time for the crowd, see `is_crowd`."""
         self.deferred_bytes = 0
         """Received bytes that wait for a later turn."""
         self._seconds_max = seconds_max
@@ -169,7 +150,7 @@ class LoopTurn:
         if source is None:
             whole = self._principals.get(principal)
             if whole is None:
-                whole = self._principals[principal] = LoopUse(has_credentials=bool(principal))
+                whole = self._principals[principal] = LoopUse()
             source = self._sources[principal, host] = Source(whole)
         return source
 
@@ -180,35 +161,6 @@ class LoopTurn:
         if principal.turn != self.number:
             principal.turn, principal.turn_seconds = self.number, 0.0
         principal.turn_seconds += seconds
-        if self.is_shared and self.is_crowd(source, now):
-            self.crowd.spend(now, seconds)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several principals use the loop."""
-        return not self._alone and self.schedule is not None
-
-    def is_crowd(self, source: Source, now: float) -> bool:
-        """Return whether a source has only a part of the time while others use the loop.
-
-        Clients without credentials have, and principals that used more than their part.
-        """
-        whole = source.principal
-        return not whole.has_credentials or whole.used(now) > whole.part
-
-    def wait_seconds(self, now: float, source: Source | None = None) -> float:
-        """Return how long a source has to wait for the crowd's time; 0 if it is not of the crowd.
-
-        Without a source: how long work waits that the broker does for any client.
-        """
-        if not self.is_shared or (source is not None and not self.is_crowd(source, now)):
-            return 0.0
-        return self.crowd.wait_seconds(now)
-
-    def work_done(self, started: float, now: float) -> None:
-        """Count time for work that the broker did for any client."""
-        if self.is_shared:
-            self.crowd.spend(now, now - started)
 
     def is_heavy(self, source: Source, now: float) -> bool:
         """Return whether clients of a source used more than its part of the loop.
@@ -223,7 +175,9 @@ class LoopTurn:
         of its clients, which are all ready in one turn, does not make that turn long. One that used
         less does not wait, or many of its clients would wait for each other.
         """
-        self._update(now)
+        if now - self._divided_at > SOURCE_SECONDS / 4:
+            self._divided_at = now
+            self._divide(now)
         whole = source.principal
         used = whole.used(now)
         if (
@@ -234,11 +188,6 @@ class LoopTurn:
         ):
             return True
         return used > whole.part and source.used(now) > source.part
-
-    def _update(self, now: float) -> None:
-        if now - self._divided_at > SOURCE_SECONDS / 4:
-            self._divided_at = now
-            self._divide(now)
 
     def _divide(self, now: float) -> None:
         """Divide the whole time between those who use it."""
@@ -260,18 +209,15 @@ class LoopTurn:
         """Return whether `size` received bytes have to wait, because the turn took too long.
 
         Bytes of a busy client, or of a heavy source, wait earlier, so that a crowd of busy clients
-        does not delay others. Those of the crowd wait while it has no time left, in any turn.
+        does not delay others.
         """
-        self._update(now)
         if self._started is None:
             if self.schedule is None:
                 self.number += 1  # each call is a turn
-                return False
-            self._started = now
-            self.schedule(self.end)
-        has_room = self.deferred_bytes + size <= self._deferred_bytes_max
-        if source is not None and self.wait_seconds(now, source):
-            return has_room
+            else:
+                self._started = now
+                self.schedule(self.end)
+            return False
         took = now - self._started
         if took <= self.shortened(self._busy_seconds_max, now):
             return False
@@ -279,15 +225,9 @@ class LoopTurn:
             is_busy or (source is not None and self.is_heavy(source, now))
         ):
             return False
-        if self.deferred_bytes and took > self._busy_seconds_max:
+        if self.deferred_bytes:
             self._deferred_at = now
-        return has_room
-
-    def client_seconds(self, source: Source, now: float) -> float:
-        """Return the time for the frames of one client before others are served."""
-        if self.is_shared and self.is_crowd(source, now):
-            return CROWD_SECONDS_MAX
-        return self.shortened(TURN_SECONDS_MAX, now)
+        return self.deferred_bytes + size <= self._deferred_bytes_max
 
     def shortened(self, seconds: float, now: float) -> float:
         """Return the time that a busy client gets instead of `seconds` if the loop is behind."""

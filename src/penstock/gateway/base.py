@@ -36,6 +36,7 @@ from penstock.limits import (
     BUSY_SECONDS,
     LARGE_READ_BYTES,
     LINGER_SECONDS_MAX,
+    TURN_SECONDS_MAX,
 )
 from penstock.memory import Purpose
 from penstock.model import ByteOrder
@@ -286,7 +287,7 @@ class Gateway(ABC):
             return True
         if self._turn != turn.number or self._has_turn:
             self._turn = turn.number
-            self._turn_ends = now + turn.client_seconds(self._source, now)
+            self._turn_ends = now + turn.shortened(TURN_SECONDS_MAX, now)
         return False
 
     def _count_time(self, now: float) -> None:
@@ -337,13 +338,9 @@ class Gateway(ABC):
 
     def _take_turn(self) -> None:
         """Take the input that was put off, or the rest of it."""
-        self.at_once(self.proceed)
-
-    def at_once(self, take: Callable[[], object]) -> None:
-        """Call `take`, which takes input that does not wait for a later turn."""
         self._has_turn = True
         try:
-            take()
+            self.proceed()
         finally:
             self._has_turn = False
 

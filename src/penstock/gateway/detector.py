@@ -87,8 +87,8 @@ class ProtocolDetector:
             self._link.close()
             return
         gateway = self._hand_over(detected)
-        # The link does not offer these bytes again: they cannot wait for a later turn.
-        gateway.at_once(lambda: gateway.received(memoryview(self._waiting)))
+        self._broker.turn.end()  # these bytes cannot wait for a later turn
+        gateway.received(memoryview(self._waiting))
         gateway.ended()
 
     def lost(self, reason: str) -> None:  # noqa: ARG002
@@ -103,9 +103,10 @@ class ProtocolDetector:
             refuse(self._broker, self._link, "no protocol recognised in time")
             return
         gateway = self._hand_over(detected)
+        self._broker.turn.end()
         # The link offers the waiting bytes again when it resumes.
         self._link.pause()
-        gateway.at_once(self._link.resume)
+        self._link.resume()
         gateway.handshake_timed_out()
 
     def _hand_over(self, detected: Detected) -> Gateway:

@@ -112,7 +112,6 @@ class Server:
             descriptors_max=descriptors_max,
         )
         self.broker.memory.on_short = self._buffer.narrow
-        self._buffer.large_reads.is_shared = lambda: self.broker.turn.is_shared
         self.http = HttpContext(
             self.broker,
             self.storage,
@@ -170,7 +169,6 @@ class Server:
             for name in self.storage.deleted_topics:
                 self.broker.deduplication.topic_deleted(name, next_offset=self.storage.next_offset)
         self.broker.slices.schedule = loop.call_soon
-        self.broker.slices.schedule_after = loop.call_later
         self.broker.turn.schedule = loop.call_soon
 
         def post(work: Callable[[], None]) -> None:

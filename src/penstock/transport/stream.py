@@ -20,12 +20,10 @@ import struct
 import termios
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from penstock._kernels.gathered import Gathered
 from penstock.limits import (
-    CROWD_WAIT_SECONDS_MIN,
     HANDOVER_BYTES_MAX,
     INPUT_GROWTH_BYTES_MAX,
     LARGE_READ_BYTES,
@@ -75,36 +73,24 @@ class ReceiveBuffer:
 
 
 class LargeReads:
-    """Connections in the middle of a large frame. In each turn of the loop a few of them read.
-
-    While `is_shared` says that several principals use the loop, one of them reads at a time, with a
-    pause before the next.
-    """
+    """Connections in the middle of a large frame. In each turn of the loop a few of them read."""
 
     def __init__(self, per_turn_max: int = LARGE_READS_PER_TURN_MAX) -> None:
         self._per_turn_max = per_turn_max
-        self.is_shared: Callable[[], bool] = lambda: False
         self._waiting: deque[StreamConnection] = deque()
 
     def wait(self, connection: "StreamConnection") -> None:
         """Pause a connection until it is its turn again."""
         connection.pause()
         if not self._waiting:
-            self._schedule()
+            asyncio.get_running_loop().call_soon(self._resume)
         self._waiting.append(connection)
 
-    def _schedule(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self.is_shared():
-            loop.call_later(CROWD_WAIT_SECONDS_MIN, self._resume, 1)
-        else:
-            loop.call_soon(self._resume, self._per_turn_max)
-
-    def _resume(self, count: int) -> None:
-        for _ in range(min(len(self._waiting), count)):
+    def _resume(self) -> None:
+        for _ in range(min(len(self._waiting), self._per_turn_max)):
             self._waiting.popleft().resume()
         if self._waiting:
-            self._schedule()
+            asyncio.get_running_loop().call_soon(self._resume)
 
 
 class ConnectionOwner(Protocol):

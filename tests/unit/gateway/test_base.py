@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core import turns
 from penstock.core.access import Principal
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook
 from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
+from penstock.gateway import base
 from penstock.gateway.detector import handler_for
 from penstock.gateway.herald import HeraldGateway
 from penstock.gateway.options import GatewayOptions
@@ -111,7 +111,7 @@ def test_a_gateway_yields_to_the_event_loop_after_its_time(
     waiting = 3 * PING
     assert link.handler.received(memoryview(waiting)) == len(waiting)
     assert link.read() == 3 * PONG
-    monkeypatch.setattr(turns, "TURN_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(base, "TURN_SECONDS_MAX", -1.0)
     for _ in range(3):
         broker.turn.end()
         taken = link.handler.received(memoryview(waiting))

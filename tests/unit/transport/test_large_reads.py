@@ -2,12 +2,9 @@
 
 import asyncio
 import time
-from typing import Any, cast
-
-import pytest
+from typing import Any
 
 from penstock.limits import LARGE_READ_BYTES, LARGE_READ_SECONDS_MAX, RECEIVE_BUFFER_BYTES
-from penstock.transport.stream import LargeReads, StreamConnection
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, until
 from tests.unit.transport.test_half_close import Streams, connected
@@ -92,42 +89,3 @@ def test_nor_is_what_two_connections_send_in_turns(run: Run) -> None:
         ]
 
     run(check())
-
-
-class _Reader:
-    """Counts in `reading` the connections that may read."""
-
-    def __init__(self, reading: list["_Reader"]) -> None:
-        self.reading = reading
-        reading.append(self)
-
-    def pause(self) -> None:
-        self.reading.remove(self)
-
-    def resume(self) -> None:
-        self.reading.append(self)
-
-
-@pytest.mark.parametrize(("is_shared", "at_once"), [(False, 3), (True, 1)])
-def test_large_frames_are_read_one_at_a_time_while_others_use_the_loop(
-    is_shared: bool,  # noqa: FBT001
-    at_once: int,
-) -> None:
-    async def check() -> None:
-        reads = LargeReads(per_turn_max=3)
-        reads.is_shared = lambda: is_shared
-        reading: list[_Reader] = []
-        readers = [_Reader(reading) for _ in range(7)]
-        for each in readers:
-            reads.wait(cast("StreamConnection", each))
-        assert not reading
-        seen = []
-        while len(reading) < len(readers):
-            before = len(reading)
-            await asyncio.sleep(0)
-            if len(reading) > before:
-                seen.append(len(reading) - before)
-        assert max(seen) == at_once
-        assert reading == readers
-
-    asyncio.run(check())

@@ -47,7 +47,7 @@ from penstock.server.http.openapi import describe
 from penstock.server.http.rates import CallerRates
 from penstock.server.http.routes import Access, Operation, operations
 from penstock.server.http.schemas import Failure, Fault
-from penstock.server.http.turns import RequestTurns, TimedWork
+from penstock.server.http.turns import RequestTurns
 from penstock.tracing import TRACE_HEADER
 from penstock.transport.addresses import Address
 
@@ -330,8 +330,7 @@ class _RequestGate:
     def __init__(self, inside: ASGIApp, context: HttpContext) -> None:
         self._inside = inside
         self._counts = context.requests
-        self._broker = broker = context.broker
-        self._turns = RequestTurns(broker.turn, broker.slices, broker.clock)
+        self._turns = RequestTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -342,13 +341,10 @@ class _RequestGate:
                 self._counts[digit] = self._counts.get(digit, 0) + 1
             await send(message)
 
-        client = scope.get("client")
-        source = self._broker.turn.source(client[0] if client else "")
         if scope["type"] == "http" and scope["path"] not in _HEALTH_PATHS:
-            await self._turns.wait(source)
-        work = self._inside(scope, receive, count)
+            await self._turns.wait()
         try:
-            await TimedWork(work, self._broker.turn, source, self._broker.clock)
+            await self._inside(scope, receive, count)
         finally:
             account: Account | None = scope.get("state", {}).get("account")
             if account is not None:
