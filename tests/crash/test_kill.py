@@ -19,6 +19,7 @@ from typing import Self
 import pytest
 
 from penstock.storage.arrow.format.segment import HEAD_BYTES_MAX
+from penstock.storage.arrow.write.row_indexing import RowIndexing
 from tests.crash.faults import FaultyFiles, KeepingBroker
 from tests.crash.loads import (
     SECONDS_MAX,
@@ -253,6 +254,13 @@ def test_a_broker_that_is_stopped_under_load_has_all_that_it_acknowledged(tmp_pa
     assert check_kept(rows, load.publishers) >= load.answers
 
 
+@pytest.fixture
+def no_row_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no thread that reads closed segments once more, to write their row indexes."""
+    monkeypatch.setattr(RowIndexing, "start", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_row_indexes")
 def test_a_log_that_was_closed_is_opened_without_a_walk(tmp_path: Path) -> None:
     load = Load(one_of_each())
     with BrokerProcess(tmp_path, log=SMALL_SEGMENTS) as broker:
@@ -266,6 +274,7 @@ def test_a_log_that_was_closed_is_opened_without_a_walk(tmp_path: Path) -> None:
             assert files.read_bytes[path.name] <= HEAD_BYTES_MAX
 
 
+@pytest.mark.usefixtures("no_row_indexes")
 def test_after_a_kill_only_the_last_segment_is_walked(tmp_path: Path) -> None:
     load = Load(one_of_each())
     with BrokerProcess(tmp_path, log=SMALL_SEGMENTS) as broker:
