@@ -1,4 +1,4 @@
-"""What principals have in the log, as it was last written: the file `stored-bytes` of a partition.
+"""Bytes that principals have in the log, as last written: the file `stored-bytes` of a partition.
 
 It is replaced atomically, every few seconds while messages come.
 """

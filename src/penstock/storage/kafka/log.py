@@ -133,7 +133,7 @@ class KafkaLog:
         self.numbers = KafkaNumbers(self._state, options.node)
         """The kept session numbers of this node."""
         self.stored_counts = KafkaStoredCounts(self._state, options.node)
-        """What is kept of the bytes of principals."""
+        """The kept bytes of principals in the log."""
         self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
         self._reader = self._new_reader(own)
         self.sessions = KafkaSessions(
