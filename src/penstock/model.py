@@ -74,6 +74,7 @@ class Durability(enum.IntEnum):
 # name, and the name converts back to the same bytes.
 
 _WILDCARD_LEVELS: Final = frozenset({"+", "*", "#", ">"})
+_WILDCARD: Final = re.compile(r"[+*#>]")
 _ESCAPE_IN_BYTES: Final = re.compile(rb"%(?=25|[89A-F][0-9A-F])")
 _ESCAPE_IN_NAME: Final = re.compile(rb"%(25|[89A-F][0-9A-F])")
 _SURROGATE_BASE: Final = 0xDC00  # where "surrogateescape" puts the bytes it could not decode
@@ -81,7 +82,9 @@ _SURROGATE_BASE: Final = 0xDC00  # where "surrogateescape" puts the bytes it cou
 
 def topic_name_from_binary(name: bytes) -> str:
     """Return the canonical topic name of a Rheos name, which may hold any bytes."""
-    text = _ESCAPE_IN_BYTES.sub(b"%25", name).decode("utf-8", "surrogateescape")
+    if b"%" in name:
+        name = _ESCAPE_IN_BYTES.sub(b"%25", name)
+    text = name.decode("utf-8", "surrogateescape")
     if text.isascii():
         return text
     return "".join(
@@ -99,13 +102,15 @@ def binary_topic_name(name: str) -> bytes:
     addressed from Rheos; its UTF-8 bytes are returned.
     """
     plain = name.encode()
+    if b"%" not in plain:
+        return plain
     restored = _ESCAPE_IN_NAME.sub(lambda match: bytes([int(match[1], 16)]), plain)
     return restored if topic_name_from_binary(restored) == name else plain
 
 
 def is_publishable(name: str) -> bool:
     """Return whether `name` can be published to: it is not empty and has no wildcard level."""
-    if not any(wildcard in name for wildcard in _WILDCARD_LEVELS):
+    if _WILDCARD.search(name) is None:
         return bool(name)
     return _WILDCARD_LEVELS.isdisjoint(name.replace(".", "/").split("/"))
 

@@ -28,6 +28,7 @@ __all__ = ["TopicJournal", "Topics", "read_topics"]
 _SECTOR_BYTES: Final = 512
 """The unit that a disk writes atomically."""
 _DELETED: Final = b"x"
+_TEXTS: Final = msgspec.json.Decoder(list[str])
 _OBSOLETE_LINES_MIN: Final = 1000
 """Lines about topics that were deleted or created again before the journal is written anew."""
 
@@ -73,7 +74,7 @@ def _parse(line: bytes) -> _Line:
     if line[8:9] != b" " or checksum != b"%08x" % crc32c([rest]):
         raise ValueError("a line with a wrong checksum")
     first, _, texts = rest.partition(b" ")
-    name, *owner = msgspec.json.decode(b"[%b]" % texts, type=list[str])
+    name, *owner = _TEXTS.decode(b"[%b]" % texts)
     if first == _DELETED:
         return _Line(name, deleted=True)
     creator = b"" if first == b"-" else bytes.fromhex(first.decode())
@@ -82,6 +83,8 @@ def _parse(line: bytes) -> _Line:
 
 def _has_lost_sector(line: bytes, position: int) -> bool:
     """Return whether zeros in a line touch the start of a sector: it was never written."""
+    if b"\0" not in line:
+        return False
     boundaries = range(-position % _SECTOR_BYTES, len(line) + 1, _SECTOR_BYTES)
     return any(0 in line[max(0, each - 1) : each + 1] for each in boundaries)
 
