@@ -79,9 +79,13 @@ class TopicIndex:
             if child is None:
                 yield 0, 0
                 continue
-            following = nodes if key is None else _below(nodes, key)
+            following = _below(nodes, key) if nodes and key is not None else nodes
             if not following and not token:
                 yield 0, 0
+            elif not following and isinstance(child, list):
+                # No pattern goes further down: all of these topics match what was found so far.
+                for identifier in child[:]:
+                    yield (identifier, token) if identifier < below else (0, 0)
             elif key is None and isinstance(child, list):
                 here = _sum(node.here for node in nodes)
                 for identifier in child[:]:
@@ -100,8 +104,7 @@ class TopicIndex:
             if identifier >= below:
                 break  # identifiers of a bucket ascend
             found, matching = token, nodes
-            levels = split_levels(self._name_of(identifier))[depth:] if nodes else []
-            for level in levels:
+            for level in split_levels(self._name_of(identifier))[depth:]:
                 found ^= _sum(node.rest for node in matching)
                 matching = children(matching, level)
             found ^= _sum(node.rest for node in matching) ^ _sum(node.here for node in matching)
