@@ -481,6 +481,30 @@ def opening(results: Rows) -> str:
     )
 
 
+def last_values(results: Rows) -> str:
+    return table(
+        [
+            "topics",
+            "broker ready after",
+            "memory for each topic",
+            "after `@last`",
+            "first and last message",
+            "asked again",
+        ],
+        (
+            [
+                f"{row['topics']:,}",
+                f"{row['ready_seconds']:.1f} s",
+                f"{row['ready_bytes_each']:.0f} bytes",
+                f"{row['asked_bytes_each']:.0f} bytes",
+                f"{row['first_seconds']:.1f} s, {row['all_seconds']:.1f} s",
+                f"{row['again_first_seconds']:.1f} s, {row['again_all_seconds']:.1f} s",
+            ]
+            for row in results
+        ),
+    )
+
+
 def rare_topic(results: Rows) -> str:
     return table(
         ["messages of the topic", "log", "read", "of the log"],
@@ -704,6 +728,7 @@ TABLES: Final = {
     "topics": Table("topics", topics),
     "log-latency": Table("log_latency", log_latency),
     "opening": Table("opening", opening),
+    "last-values": Table("last_values", last_values),
     "rare-topic": Table("rare_topic", rare_topic),
     "kafka-intake": Table("kafka_intake", kafka_intake),
     "node-latency": Table("node_latency", node_latency),
