@@ -10,6 +10,10 @@ them. At the end:
 - no attacker saw a byte of an honest client;
 - the broker stops in time on SIGTERM, and its log is whole.
 
+The report says how long the broker's event loop ran while it was attacked, and how long it was ready
+and waited for a processor. Latency that comes from such waits is not the broker's choice of whom it
+serves: other programs on the machine, its own threads and processes, and the clients cause it.
+
 Exit codes: 0 all of this holds, 1 something does not.
 """
 
@@ -17,6 +21,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import signal
 import subprocess
@@ -99,6 +104,27 @@ topics = ["attack/#"]
 """
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """Seconds that a thread ran, and seconds that it was ready and waited for a processor."""
+
+    ran: float
+    waited: float
+
+    @classmethod
+    def of_main_thread(cls, process: int) -> "ProcessorTime":
+        """Return the times of a process's main thread since its start."""
+        text = Path(f"/proc/{process}/task/{process}/schedstat").read_text()
+        ran_ns, waited_ns, _ = map(int, text.split())
+        return cls(ran_ns / 1e9, waited_ns / 1e9)
+
+    def __str__(self) -> str:
+        return f"ran {self.ran:.1f} s, waited {self.waited:.1f} s for a processor"
+
+    def __sub__(self, before: "ProcessorTime") -> "ProcessorTime":
+        return ProcessorTime(self.ran - before.ran, self.waited - before.waited)
+
+
 class Broker:
     """The broker under attack, and the samples of its memory."""
 
@@ -153,6 +179,12 @@ class Broker:
         text = Path(f"/proc/{self.process.popen.pid}/status").read_text()
         found = re.search(r"RssAnon:\s+(\d+) kB", text)
         return int(found[1]) << 10 if found else 0
+
+    def loop_time(self) -> ProcessorTime:
+        """Return the times of the event loop, zero once the process has ended."""
+        with contextlib.suppress(OSError, ValueError):
+            return ProcessorTime.of_main_thread(self.process.popen.pid)
+        return ProcessorTime(0.0, 0.0)
 
     def watch(self, seconds: float) -> None:
         """Wait, and remember the peak of its memory."""
@@ -231,6 +263,10 @@ class Outcome:
     peak_bytes: int
     stop_seconds: float
     log_lines: int
+    loop_time: ProcessorTime
+    """Of the event loop, while it was attacked."""
+    load: float
+    """Load average of the machine at the end of the attack, over a minute."""
     faults: list[str] = dataclasses.field(default_factory=list)
 
     def require(self, holds: object, fault: str) -> None:
@@ -245,6 +281,7 @@ class Outcome:
             f"honest: {sent:,} sent, {delivered:,} delivered, {len(self.honest['failed'])} refused",
             f"latency without attackers: {_latency(calm)}",
             f"latency with attackers:    {_latency(attacked)}",
+            f"event loop with attackers: {self.loop_time}; load average {self.load:.1f}",
             f"memory: {self.base_bytes / MIB:.0f} MiB at the start, at most {self.peak_bytes / MIB:.0f}",
             f"stopped in {self.stop_seconds:.1f} s; {self.log_lines:,} lines of log",
             f"attacks ({sum(acts.values()):,} acts):",
@@ -287,7 +324,9 @@ def attack(
             target = msgspec.json.encode(broker.target).decode()
             enemies = start("tests.attack.attackers", target, attacked, attackers, seed, *only)
             command(clients, "phase attacked")
+            before = broker.loop_time()
             broker.watch(attacked)
+            loop_time, load = broker.loop_time() - before, os.getloadavg()[0]
             command(clients, "phase ")
             told = json.loads(answer(enemies))
             end(enemies)
@@ -297,7 +336,9 @@ def attack(
             end(clients)
         alive = broker.alive
         took, code = broker.stop() if alive else (0.0, broker.process.popen.returncode)
-        outcome = Outcome(report, told, base, broker.peak_bytes, took, broker.log_lines)
+        outcome = Outcome(
+            report, told, base, broker.peak_bytes, took, broker.log_lines, loop_time, load
+        )
         outcome.require(
             alive, f"the broker ended with {code}: {''.join(broker.last_lines)[-3000:]}"
         )
