@@ -1,70 +1,207 @@
-"""A member of a group as a process: `python -m tests.crash.group_member URL PROTOCOL`.
+"""A member of a group as a process: `python -m tests.crash.group_member PROTOCOL URL…`.
 
-It writes a line for each message: `seen VALUE`, and `done VALUE` when it has acknowledged it. Values
-that end in `!` are refused. It connects again by itself, and leaves at SIGTERM.
+It writes a line for each message: `seen VALUE SECONDS` with the monotonic time, and `done VALUE`
+when it has acknowledged it. Values that end in `!>` are refused. It connects again by itself, to the
+other URLs too, and leaves at SIGTERM.
+
+The clients of Rheos and herald acknowledge nothing: their system does. Such a member reads through
+`AcknowledgedBytes`, so that a test knows which bytes the system has acknowledged, though it is killed.
+PENSTOCK_TEST_FOLDER and PENSTOCK_TEST_CONTROL are for that.
 """
 
+import contextlib
+import io
+import os
+import re
+import selectors
 import signal
+import socket
+import struct
 import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from penstock.client import ClientClosed, ConnectFailed, PeerError, connect_sync
-from penstock.client.errors import TimedOut
+from penstock.client import Backoff, ClientClosed, ConnectFailed, PeerError, connect_sync
+from penstock.client.errors import Refused, TimedOut
 from penstock.client.sync import SyncClient
 
-TOPIC = "channel/7"
 CHANNEL = 7
 GROUP = "billing"
+PATTERN = f"channel/{CHANNEL}"
+ORDERED_GROUP = "steps"
+ORDERED_PATTERN = "steps/#"
 ACKNOWLEDGES = ("fleximq", "lamamq")
 """Protocols whose members tell what they have done; of others, the system does."""
+VALUE = re.compile(rb"<[0-9.]+!?>")
 LOOK_SECONDS = 0.2
+READ_BYTES = 64 * 1024
+_LENGTH = struct.Struct("<I")
+_HOST = "127.0.0.1"
 
 
-def tell(kind: str, value: bytes) -> None:
-    sys.stdout.write(f"{kind} {value.decode()}\n")
+class AcknowledgedBytes:
+    """A relay in the process of a member that stores bytes of the broker before it reads them.
+
+    It looks at the bytes (MSG_PEEK), appends them to a file, and only then takes them from the
+    system. A copy of the socket goes to the test, which finds what the system had acknowledged and
+    the process had not taken. So all bytes are known that the system has acknowledged.
+    """
+
+    def __init__(self, url: str, folder: Path, control: socket.socket) -> None:
+        address = urlsplit(url)
+        self._broker = (str(address.hostname), int(str(address.port)))
+        self._folder = folder
+        self._control = control
+        self._count = 0
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server((_HOST, 0))
+        self.url = f"tcp://{_HOST}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            try:
+                broker = socket.create_connection(self._broker, timeout=5)
+            except OSError:
+                client.close()
+                continue
+            broker.settimeout(None)
+            self._count += 1
+            name = f"{os.getpid()}-{self._broker[1]}-{self._count}"
+            socket.send_fds(self._control, [name.encode()], [broker.fileno()])
+            thread = threading.Thread(target=self._relay, args=(client, broker, name))
+            self._threads.append(thread)
+            thread.start()
+
+    def _relay(self, client: socket.socket, broker: socket.socket, name: str) -> None:
+        """Relay until one side ends; then store what the system still has."""
+        with (
+            client,
+            broker,
+            (self._folder / name).open("wb", buffering=0) as file,
+            selectors.DefaultSelector() as selector,
+            contextlib.suppress(OSError),
+        ):
+            selector.register(client, selectors.EVENT_READ)
+            selector.register(broker, selectors.EVENT_READ)
+            ended = False
+            while not ended:
+                for key, _ in selector.select():
+                    if key.fileobj is client:
+                        ended = not _copy(client.recv, broker)
+                    elif not ended:
+                        ended = not _copy(lambda _: self._take(broker, file), client)
+            # A socket that reads no more acknowledges no more: what it has is all.
+            broker.shutdown(socket.SHUT_RDWR)
+            while self._take(broker, file):
+                pass
+
+    @staticmethod
+    def _take(broker: socket.socket, file: io.FileIO) -> bytes:
+        data = broker.recv(READ_BYTES, socket.MSG_PEEK)
+        if data:
+            file.write(_LENGTH.pack(len(data)) + data)
+            broker.recv(len(data))
+        return data
+
+    def wait(self) -> None:
+        """Wait until the bytes of all connections are stored."""
+        for thread in self._threads:
+            thread.join()
+
+
+def _copy(read: Callable[[int], bytes], to: socket.socket) -> bool:
+    """Read bytes and send them; return False at the end of one side."""
+    try:
+        data = read(READ_BYTES)
+        to.sendall(data)
+    except OSError:
+        return False
+    return bool(data)
+
+
+def acknowledged_bytes(stored: bytes, left: bytes) -> bytes:
+    """Return all bytes of a connection: those that were stored, and those that the system had."""
+    found: list[bytes] = []
+    while len(stored) >= _LENGTH.size:
+        (size,) = _LENGTH.unpack_from(stored)
+        found.append(stored[_LENGTH.size : _LENGTH.size + size])
+        stored = stored[_LENGTH.size + size :]
+    if found and left.startswith(found[-1]):  # it was stored, and not taken
+        found.pop()
+    return b"".join([*found, left])
+
+
+def tell(kind: str, *values: object) -> None:
+    sys.stdout.write(" ".join(map(str, (kind, *values))) + "\n")
     sys.stdout.flush()
 
 
-def consume(client: SyncClient, ended: threading.Event) -> None:
+def consume(client: SyncClient, ended: threading.Event, *, is_ordered: bool) -> None:
     """Process messages until the connection is lost, or `ended`."""
     acknowledges = client.protocol.label in ACKNOWLEDGES
-    with client.consume(TOPIC, group=GROUP) as messages:
-        tell("joined", b"")
+    pattern, group = (ORDERED_PATTERN, ORDERED_GROUP) if is_ordered else (PATTERN, GROUP)
+    with client.consume(pattern, group=group, is_ordered=is_ordered) as messages:
+        tell("joined")
         while not ended.is_set():
             try:
                 taken = messages.take(LOOK_SECONDS)
             except TimedOut:
                 continue
             for message in taken:
-                tell("seen", message.value)
-                if acknowledges and message.value.endswith(b"!"):
+                value = message.value.decode()
+                tell("seen", value, time.monotonic())
+                if acknowledges and value.endswith("!>"):
                     message.nack("poison")
-                elif message.ack():
-                    tell("done", message.value)
+                elif message.ack() and acknowledges:
+                    tell("done", value)
 
 
 def listen(client: SyncClient, ended: threading.Event) -> None:
     """Do the same with a channel of herald, which the broker binds to the group."""
     stream = client.subscribe(CHANNEL, timeout=LOOK_SECONDS)
-    tell("joined", b"")
+    tell("joined")
     while not ended.is_set():
         try:
             message = next(stream)
         except TimedOut:
             continue
-        tell("seen", message.value)
-        tell("done", message.value)
+        tell("seen", message.value.decode(), time.monotonic())
 
 
-def main(url: str, protocol: str) -> None:
+def main(protocol: str, *urls: str) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    is_ordered = "PENSTOCK_TEST_ORDERED" in os.environ
+    relays: list[AcknowledgedBytes] = []
+    if protocol not in ACKNOWLEDGES:
+        folder = Path(os.environ["PENSTOCK_TEST_FOLDER"])
+        control = socket.socket(fileno=int(os.environ["PENSTOCK_TEST_CONTROL"]))
+        relays = [AcknowledgedBytes(url, folder, control) for url in urls]
+    addresses = [relay.url for relay in relays] or list(urls)
     while not ended.is_set():
+        # A node that does not have the group refuses it: try the next one.
+        addresses = [*addresses[1:], addresses[0]]
         try:
-            with connect_sync(url, protocol=protocol, timeout=5) as client:  # type: ignore[arg-type]
-                (listen if protocol == "herald" else consume)(client, ended)
-        except (ConnectFailed, TimedOut, PeerError, ClientClosed, StopIteration):
-            continue
+            with connect_sync(
+                addresses[0],
+                protocol=protocol,  # type: ignore[arg-type]
+                timeout=5,
+                backoff=Backoff(seconds_max=0.5),
+                reconnect=len(urls) == 1,
+            ) as client:
+                if protocol == "herald":
+                    listen(client, ended)
+                else:
+                    consume(client, ended, is_ordered=is_ordered)
+        except (ConnectFailed, TimedOut, PeerError, Refused, ClientClosed, StopIteration):
+            ended.wait(0.1)
+    for relay in relays:
+        relay.wait()
 
 
 if __name__ == "__main__":

@@ -95,6 +95,11 @@ class Served:
             process.kill()
             process.wait(SECONDS_MAX)
 
+    def signal(self, number: int) -> None:
+        """Send a signal to its process: SIGSTOP and SIGCONT, for example."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def restart(self) -> None:
         """Kill it, and start it again on the same folder and ports."""
         self.kill()
