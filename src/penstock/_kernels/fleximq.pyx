@@ -83,7 +83,7 @@ cdef enum:
     PUB = 5
     RESERVED = 16
     FIXED = 34                     # all but header and payload
-    CACHE_ENTRY = 160              # bytes of an entry of the cache, but for its header, at most
+    CACHE_ENTRY = 176              # bytes of an entry of the cache, but for its header, at most
 
 if FLEXIMQ_PAYLOAD_DEPTH_CEILING > MESSAGEPACK_DEPTH_MAX:
     raise ImportError("FLEXIMQ_PAYLOAD_DEPTH_CEILING is more than the kernel can follow")

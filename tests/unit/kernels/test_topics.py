@@ -34,6 +34,48 @@ def test_names_that_differ_late_or_early_are_told_apart() -> None:
     assert len({topics.intern(name) for name in names}) == len(names)
 
 
+def test_long_names_that_begin_alike_are_told_apart() -> None:
+    topics = TopicTable()
+    names = ["a" * n + end for n in range(40, 60) for end in ("", "b", "c", "b" * 20)]
+    numbers = {name: topics.intern(name) for name in names}
+    assert len(set(numbers.values())) == len(numbers)
+    assert {name: topics.find(name) for name in names} == numbers
+    assert topics.find("a" * 60) is None
+
+
+@pytest.mark.parametrize("longest", [20, 90])
+def test_a_scan_finds_every_topic_of_a_large_table_in_any_order(longest: int) -> None:
+    """Frames of one size are looked at ahead, others are not; topics were removed in between."""
+    choose = random.Random(longest)
+    topics = TopicTable()
+    names = [f"{number:05}".ljust(choose.randint(20, longest), "x") for number in range(40_000)]
+    for name in names:
+        topics.intern(name)
+    removed = set(choose.sample(names, 10_000))
+    for name in removed:
+        topics.remove(topics.intern(name))
+    again = choose.sample(sorted(removed), 5_000)  # they get the memory of removed ones
+    numbers = {name: topics.intern(name) for name in again}
+    numbers |= {name: topics.intern(name) for name in names if name not in removed}
+    order = choose.sample(sorted(numbers), len(numbers))
+    data = b"".join(publish(RHEOS1, "little", topic=name) for name in order)
+    batch, found, start = Batch(), [], 0
+    while start < len(data):
+        start = rheos1.scan(data, start, batch, topics, Sender(bytes(16), 1), learn_topics=False)
+        assert len(batch)
+        found += [batch.topic_id(row) for row in range(len(batch))]
+    assert found == [numbers[name] for name in order]
+    gone = next(name for name in names if name in removed and name not in numbers)
+    assert not rheos1.scan(
+        publish(RHEOS1, "little", topic=gone),
+        0,
+        batch,
+        topics,
+        Sender(bytes(16), 1),
+        learn_topics=False,
+    )
+
+
 @pytest.mark.parametrize("name", ["", "+", "a/+", "a.*.b", "#", "a/#", ">", "x.>", "t" * 65_536])
 def test_what_cannot_be_published_to_is_refused(name: str) -> None:
     topics = TopicTable()
