@@ -290,6 +290,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Release the connection and tell the handler why it ended."""
         handler, self._handler = self._handler, None
         self._closing = True
+        self._acknowledge_last()
         self._transport = None
         self._own_buffer = None
         self._rest = b""
@@ -486,6 +487,22 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._acknowledged = max(self._acknowledged, known)
         return self._acknowledged
 
+    def _acknowledge_last(self) -> None:
+        """Note what the peer has acknowledged, while the socket of a connection that ends is open.
+
+        A reset has emptied the send queue by now; the count of acknowledged bytes stays.
+        """
+        transport = self._transport
+        connected = None if transport is None else transport.get_extra_info("socket")
+        if (
+            transport is not None
+            and transport.get_extra_info("sslcontext") is None
+            and connected is not None
+            and connected.family in {socket.AF_INET, socket.AF_INET6}
+            and connected.fileno() >= 0
+        ):
+            self._acknowledged = max(self._acknowledged, _acknowledged_bytes(connected))
+
     def _acknowledged_by_tls(self, unacknowledged: int) -> int:
         """Return the bytes of an earlier turn of the loop if the system has sent all that it has.
 
@@ -632,6 +649,14 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif buffered:
             asyncio.get_running_loop().call_later(LINGER_SECONDS_MAX, self._linger, buffered)
+
+
+def _acknowledged_bytes(connected: socket.socket) -> int:
+    """Return all bytes that the peer of a TCP socket has acknowledged: tcpi_bytes_acked."""
+    information = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+    found: int
+    (found,) = struct.unpack_from("=Q", information, 120)
+    return found
 
 
 def _unacknowledged_bytes(descriptor: int) -> int:

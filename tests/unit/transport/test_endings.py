@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 import socket
+import struct
 from typing import Any
 
 import pytest
@@ -39,6 +40,42 @@ def test_a_peer_whose_socket_is_closed_has_left(run: Run) -> None:
         made, link._transport = link._transport, ClosedTransport()
         assert link.has_left
         link._transport = made
+
+    checked(run, Echo, check)
+
+
+@pytest.mark.parametrize("end", ["reset", "closed"])
+def test_what_the_peer_had_acknowledged_is_known_after_the_end(run: Run, end: str) -> None:
+    """Once broken: the number was that of the last call before the end."""
+
+    async def check(owner: Streams, reader: Any, writer: Any) -> None:
+        link, handler = owner.links[0], owner.handlers[0]
+        link.write(b"acknowledged")
+        await reader.readexactly(12)
+        writer.write(b"!")  # with the acknowledgment of what came before
+        await reader.readexactly(1)
+        if end == "reset":
+            no_linger = struct.pack("ii", 1, 0)
+            made = writer.get_extra_info("socket")
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+        writer.close()
+        await until(lambda: handler.lost_for)
+        assert 12 <= link.acknowledged() <= 13
+
+    checked(run, Echo, check)
+
+
+def test_bytes_that_a_peer_never_got_are_not_acknowledged_by_its_end(run: Run) -> None:
+    """A reset empties the send queue of the system."""
+
+    async def check(owner: Streams, reader: Any, writer: Any) -> None:
+        reader._transport.pause_reading()
+        link, handler = owner.links[0], owner.handlers[0]
+        link.write(LARGE)
+        await until(link.acknowledged)
+        writer.transport.abort()
+        await until(lambda: handler.lost_for)
+        assert 0 < link.acknowledged() < len(LARGE)
 
     checked(run, Echo, check)
 
