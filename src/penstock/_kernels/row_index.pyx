@@ -8,31 +8,30 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from penstock._kernels.frame cimport load16, load32, load64, store16, store32, store64
+from penstock._kernels.row_buffers cimport (
+    BUFFER_COUNT,
+    CLIENT,
+    CREATED,
+    CREATED_VALIDITY,
+    FORMS,
+    HEADER_KEYS,
+    HEADER_VALUES,
+    HEADERS,
+    KIND,
+    PROTOCOL,
+    SENDER,
+    STATUS,
+    STATUS_VALIDITY,
+    TIMESTAMP,
+    TOPIC,
+    VALUE_DATA,
+    VALUE_OFFSETS,
+    Region,
+)
 
 cdef extern from "crc32c.h" nogil:
     void crc32c_prepare()
     uint32_t crc32c_extend(uint32_t state, const uint8_t *p, size_t n)
-
-cdef enum:
-    VALUE_OFFSETS = 4
-    VALUE_DATA = 5
-    TOPIC = 7
-    TIMESTAMP = 13
-    HEADERS = 17
-    HEADER_KEYS = 20
-    HEADER_KEY_DATA = 21
-    HEADER_VALUES = 23
-    HEADER_VALUE_DATA = 24
-    PROTOCOL = 26
-    KIND = 28
-    SENDER = 30
-    CREATED_VALIDITY = 31
-    CREATED = 32
-    STATUS_VALIDITY = 36
-    STATUS = 37
-    CLIENT = 42
-    FORMS = 44
-    BUFFER_COUNT = 45
 
 cdef enum:
     HEAD_BYTES = 72                # of a record
@@ -45,11 +44,6 @@ ENTRY_BYTES = ENTRY_BYTES_
 NOT_LISTED = NOT_LISTED_
 
 crc32c_prepare()
-
-
-cdef struct Region:
-    const uint8_t *start
-    size_t length
 
 
 cdef struct Names:

@@ -4,17 +4,6 @@ A group of the log is an Arrow record batch with the dictionaries of its topics 
 columns are read in place. The batch gets the columns that encoders need: topic id, position and size
 of the value, and flags. Every length, offset and index is checked here, so that encoders need not
 check. Bytes that are not a group are rejected, and no read goes beyond the buffer.
-
-Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
-
-     0 key v o data             16 headers v o            33 correlation v o data
-     3 value v o data           18 headers' struct v      36 status v data
-     6 topic v index            19 headers' key v o data  38 message_id v o data
-     8 partition v data         22 headers' value v o data
-    10 offset v data            25 protocol v index       41 client v data
-    12 timestamp v data         27 kind v index           43 form v data
-    14 timestampType v data     29 sender v index         45
-                                31 created v data
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -42,33 +31,34 @@ from penstock._kernels.batch cimport (
 )
 from penstock._kernels.frame cimport load16, load32, load64
 from penstock._kernels.names cimport names_find
+from penstock._kernels.row_buffers cimport (
+    BUFFER_COUNT,
+    CLIENT,
+    CREATED,
+    CREATED_VALIDITY,
+    FORMS,
+    HEADER_KEY_DATA,
+    HEADER_KEYS,
+    HEADER_VALUE_DATA,
+    HEADER_VALUES,
+    HEADERS,
+    KIND,
+    PROTOCOL,
+    SENDER,
+    STATUS,
+    STATUS_VALIDITY,
+    TIMESTAMP,
+    TOPIC,
+    VALUE_DATA,
+    VALUE_OFFSETS,
+    Region,
+)
 from penstock._kernels.topics cimport TopicTable
 
 from penstock.errors import InvalidTopicName
 from penstock.limits import BATCH_ROWS_MAX
 from penstock.model import Form, Kind
 from penstock.protocols import SOURCES
-
-cdef enum:
-    VALUE_OFFSETS = 4
-    VALUE_DATA = 5
-    TOPIC = 7
-    TIMESTAMP = 13
-    HEADERS = 17
-    HEADER_KEYS = 20
-    HEADER_KEY_DATA = 21
-    HEADER_VALUES = 23
-    HEADER_VALUE_DATA = 24
-    PROTOCOL = 26
-    KIND = 28
-    SENDER = 30
-    CREATED_VALIDITY = 31
-    CREATED = 32
-    STATUS_VALIDITY = 36
-    STATUS = 37
-    CLIENT = 42
-    FORMS = 44
-    BUFFER_COUNT = 45
 
 cdef enum:
     DICTIONARY_ENTRIES_MAX = 65536 # the range of a 16-bit index
@@ -106,11 +96,6 @@ cdef class SegmentWords:
                 self.features[<uint8_t>position] = features_of(source.carries)
         for position, label in enumerate(kinds):
             self.hidden[<uint8_t>position] = label != Kind.PUBLISH.label
-
-
-cdef struct Region:
-    const uint8_t *start
-    size_t length
 
 
 cdef struct Dictionary:
