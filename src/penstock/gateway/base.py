@@ -223,9 +223,11 @@ class Gateway(ABC):
         """See ports.Handler."""
         position = 0
         size = len(data)
-        monotonic = self.broker.clock.monotonic
+        broker = self.broker
+        monotonic = broker.clock.monotonic
         self.received_at = monotonic()
-        self._forget_deferred()
+        if self._deferred_bytes:
+            self._forget_deferred()
         if self._waits_for_turn(size):
             return 0
         turn_ends = self._turn_ends
@@ -254,11 +256,11 @@ class Gateway(ABC):
             self._refuse_unreadable(error)
             position = size
         finally:
-            self.broker.batch.clear()
+            broker.batch.clear()
         self._count_time(monotonic())
         self.frame_incomplete = position < size
         if self.session is not None:
-            self.broker.counters.received(self.session, position)
+            broker.counters.received(self.session, position)
         elif position < size and not self._closed:
             self.frame_began(data[position:])
         if self._closed:
@@ -279,7 +281,7 @@ class Gateway(ABC):
         now = self.received_at
         if not self._has_turn and (
             turn.defers(now, size, is_busy=now < self._busy_until, source=self._source)
-            or (self._turn == turn.number and self.received_at > self._turn_ends)
+            or (self._turn == turn.number and now > self._turn_ends)
         ):
             self._deferred_bytes = size
             turn.deferred_bytes += size
@@ -351,10 +353,14 @@ class Gateway(ABC):
 
     def _publish_run(self, session: Session, data: memoryview, start: int) -> int:
         """Scan and publish a run of publish frames; return where it ends."""
-        batch = self.broker.batch
-        batch.rows_max = self._within_rates(session, self.broker.router.rows_max)
-        self.broker.topics.charge_to(session.topic_owner)
-        end = self.scan(session, data, start, permits=self.broker.permits(session))
+        broker = self.broker
+        batch = broker.batch
+        most = broker.router.rows_max
+        if self.rate_limit is not None or session.principal.quota.is_limited:
+            most = self._within_rates(session, most)
+        batch.rows_max = most
+        broker.topics.charge_to(session.topic_owner)
+        end = self.scan(session, data, start, permits=broker.permits(session))
         if len(batch):
             self._publish(session, end - start)
         return end

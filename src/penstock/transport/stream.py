@@ -58,18 +58,13 @@ class ReceiveBuffer:
         """The part for one read."""
         self.is_narrow = False
         self.large_reads = LargeReads()
-        self._last_reader: object = None
+        self.last_reader: object = None
+        """The connection that read last: it may read more at once if no other one reads."""
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
         """Read in small pieces while memory is short: a piece that was read must be kept."""
         self.is_narrow = short
         self.view = self.whole[: MEMORY_SHORT_READ_BYTES if short else RECEIVE_BUFFER_BYTES]
-
-    def reads_alone(self, reader: object) -> bool:
-        """Note who reads; return whether nobody else read in between."""
-        alone = self._last_reader is reader
-        self._last_reader = reader
-        return alone
 
 
 class LargeReads:
@@ -227,14 +222,20 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._received += nbytes
         if self._own_buffer is None:
             buffer = self._owner.buffer
-            view = buffer.whole[: len(self._rest) + nbytes]
+            size = len(self._rest) + nbytes
+            view = buffer.whole[:size]
             self._rest = b""
-            alone = buffer.reads_alone(self)
+            alone = buffer.last_reader is self
+            buffer.last_reader = self
             if nbytes >= RECEIVE_BUFFER_BYTES and alone:
                 self._take_timed(view)
-            else:
-                self._reads_large = False
-                self._take(view)
+                return
+            self._reads_large = False
+            taken = self._offer(view)
+            if taken < size:
+                self._keep(view[taken:], large=not taken)
+            elif self._input_held:
+                self._release_input()
             return
         if not self._take_own(self._own_filled + nbytes):
             self._owner.buffer.large_reads.wait(self)
@@ -530,8 +531,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link; `data` is shared with other connections, not copied."""
         if self._transport is None or self._closing:
             return
-        self._written += len(data)
-        self._send(data)
+        size = len(data)
+        self._written += size
+        if self._direct and size <= self._handover_bytes:
+            self._transport.write(data)
+        else:
+            self._enqueue(data)
 
     def write_gathered(self, frames: Gathered) -> None:
         """See ports.Link: only what the system does not take at once is copied."""
