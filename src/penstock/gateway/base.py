@@ -257,7 +257,10 @@ class Gateway(ABC):
             position = size
         finally:
             broker.batch.clear()
-        self._count_time(monotonic())
+        now = monotonic()
+        took = now - self.received_at
+        self._busy_until = now + BUSY_SECONDS if took > BUSY_READ_SECONDS_MIN else 0.0
+        broker.turn.count(self._source, now, took)
         self.frame_incomplete = position < size
         if self.session is not None:
             broker.counters.received(self.session, position)
@@ -291,12 +294,6 @@ class Gateway(ABC):
             self._turn = turn.number
             self._turn_ends = now + turn.shortened(TURN_SECONDS_MAX, now)
         return False
-
-    def _count_time(self, now: float) -> None:
-        """Count the time for what was received, of this client and of all at its address."""
-        took = now - self.received_at
-        self._busy_until = now + BUSY_SECONDS if took > BUSY_READ_SECONDS_MIN else 0.0
-        self.broker.turn.count(self._source, now, took)
 
     def _refuse_unreadable(self, error: WireError) -> None:
         """Answer input whose frames cannot be told apart, and close unless it may be skipped."""
@@ -384,7 +381,9 @@ class Gateway(ABC):
     def _publish(self, session: Session, size: int) -> None:
         """Publish the broker's batch, which this client sent in `size` bytes, and answer it."""
         batch = self.broker.batch
-        self.take_rates(session, len(batch), size)
+        if self.rate_limit is not None:
+            self.rate_limit.take(len(batch))
+        session.principal.quota.take(len(batch), size)
         try:
             receipt = self.broker.publish_batch(session, batch)
         except LogUnavailable as error:
