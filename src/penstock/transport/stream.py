@@ -58,13 +58,18 @@ class ReceiveBuffer:
         """The part for one read."""
         self.is_narrow = False
         self.large_reads = LargeReads()
-        self.last_reader: object = None
-        """The connection that read last: it may read more at once if no other one reads."""
+        self._last_reader: object = None
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
         """Read in small pieces while memory is short: a piece that was read must be kept."""
         self.is_narrow = short
         self.view = self.whole[: MEMORY_SHORT_READ_BYTES if short else RECEIVE_BUFFER_BYTES]
+
+    def reads_alone(self, reader: object) -> bool:
+        """Note who reads; return whether nobody else read in between."""
+        alone = self._last_reader is reader
+        self._last_reader = reader
+        return alone
 
 
 class LargeReads:
@@ -225,8 +230,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             size = len(self._rest) + nbytes
             view = buffer.whole[:size]
             self._rest = b""
-            alone = buffer.last_reader is self
-            buffer.last_reader = self
+            alone = buffer.reads_alone(self)
             if nbytes >= RECEIVE_BUFFER_BYTES and alone:
                 self._take_timed(view)
                 return
