@@ -99,7 +99,8 @@ class LiveDelivery:
         """
         catch_up = None if self._disconnects_slow else self.catch_up
         number = self._log.partition
-        frames, count, reached, places = None, 0, 0, b""
+        frames: bytes | Gathered | None = None
+        count, reached, places = 0, 0, b""
         for receiver in audience.sessions:
             if receiver is sender and not receiver.echo:
                 continue

@@ -187,6 +187,8 @@ class LoopTurn:
         if now - self._divided_at > SOURCE_SECONDS / 4:
             self._divided_at = now
             self._divide(now)
+        if self._alone and source.part == math.inf:
+            return False  # nothing else uses the loop
         whole = source.principal
         used = whole.used(now)
         if (
