@@ -17,15 +17,19 @@ NATS_BUILT = BUILT / "nats-server"
 NATS_MODULE = "github.com/nats-io/nats-server/v2@latest"
 
 SERVE = """
-import asyncio, sys, uvloop
+import asyncio, gc, sys, uvloop
 from penstock.server.allocator import configure_allocators
 configure_allocators()
+from penstock.server.run import COLLECTOR_THRESHOLDS
 from penstock.server.server import Server
+gc.set_threshold(*COLLECTOR_THRESHOLDS)  # as `penstock serve` does
 
 async def main():
     server = Server()
     await server.start()
     await server.listen_tcp("127.0.0.1", int(sys.argv[1]))
+    gc.collect()
+    gc.freeze()
     await asyncio.Event().wait()
 
 uvloop.run(main())

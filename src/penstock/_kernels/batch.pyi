@@ -110,7 +110,7 @@ class Batch:
     def hidden(self, row: int) -> bool:
         """Return whether a stored message is never delivered: it is private, or not a publish."""
 
-    def routes(self, route_of_topic: array[int], *, route_count: int) -> list[int]:
+    def routes(self, route_of_topic: array[int], *, route_count: int) -> tuple[int, ...]:
         """Return the distinct routes of the batch's topics, in the order of their first rows.
 
         `route_of_topic` has an unsigned 32-bit route for each topic id, below `route_count`; topics

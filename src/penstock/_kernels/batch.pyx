@@ -306,7 +306,13 @@ cdef class Batch:
         cdef const uint8_t *flags = self.columns.flags if self.source == STORED else NULL
         cdef uint32_t row = 0, route = 0, last = 0xFFFFFFFF
         cdef uint8_t *seen
-        cdef list found = []
+        cdef list found
+        if self.columns.count == 1 and not flags:
+            route = route_at(route_of, known, self.columns.topic[0])
+            if route >= route_count:
+                raise IndexError(f"route {route} of {route_count}")
+            return (route,)
+        found = []
         self.read()
         seen = <uint8_t *>calloc(route_count + 1, 1)
         try:
@@ -323,7 +329,7 @@ cdef class Batch:
                         break
                     row += 1
                 if row == self.columns.count:
-                    return found
+                    return tuple(found)
                 if route >= route_count:
                     raise IndexError(f"route {route} of {route_count}")
                 seen[route] = 1

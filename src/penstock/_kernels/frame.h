@@ -12,7 +12,18 @@
 
 enum { LOOSE = 32 }; /* how far beyond its end copy_loose() may read and write */
 
-#define UUID_VARIANT (UINT64_C(2) << 62) /* RFC 9562, in the second half of an id */
+#define UUID_VERSION (UINT64_C(8) << 12) /* RFC 9562, in the first half of an id */
+#define UUID_VARIANT (UINT64_C(2) << 62) /* and in the second one */
+
+/* Whether `message_id` of penstock.model takes these numbers. */
+static inline int has_message_id(uint64_t log_id, uint32_t partition, uint64_t offset) {
+    return !(log_id >> 48 || partition >> 12 || offset >> 62);
+}
+
+/* The first 8 bytes of all message ids of a partition, as a big-endian number. */
+static inline uint64_t message_id_head(uint64_t log_id, uint32_t partition) {
+    return log_id << 16 | UUID_VERSION | partition;
+}
 
 static inline uint16_t load16(const uint8_t *p, int big) {
     uint16_t v;

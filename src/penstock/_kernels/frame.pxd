@@ -6,6 +6,8 @@ cdef extern from "frame.h" nogil:
     enum:
         LOOSE
     uint64_t UUID_VARIANT
+    bint has_message_id(uint64_t log_id, uint32_t partition, uint64_t offset)
+    uint64_t message_id_head(uint64_t log_id, uint32_t partition)
     uint16_t load16(const uint8_t *p, bint big)
     uint32_t load32(const uint8_t *p, bint big)
     uint64_t load64(const uint8_t *p, bint big)

@@ -18,7 +18,7 @@ Integers are little-endian; N and M are 16 bits wide.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from penstock._kernels.batch cimport (
     HAS_SENDERS,
@@ -31,7 +31,17 @@ from penstock._kernels.batch cimport (
     sender_index,
 )
 from penstock._kernels.delivery cimport Delivery
-from penstock._kernels.frame cimport UUID_VARIANT, advance, load16, load32, same_bytes, store32, store64
+from penstock._kernels.frame cimport (
+    UUID_VARIANT,
+    advance,
+    has_message_id,
+    load16,
+    load32,
+    message_id_head,
+    same_bytes,
+    store32,
+    store64,
+)
 from penstock._kernels.names cimport NamesAhead, names_find_ahead, names_look_ahead
 from penstock._kernels.scanning cimport Scan
 from penstock._kernels.topics cimport TopicTable
@@ -158,15 +168,18 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
 
 
 def acknowledge(uint32_t count, *, uint64_t log_id, uint32_t partition, uint64_t first_offset):
-    cdef bytes first = message_id(log_id, partition=partition, offset=first_offset)
-    message_id(log_id, partition=partition, offset=first_offset + count)   # the last one fits too
+    if not has_message_id(log_id, partition, first_offset) or not has_message_id(
+        log_id, partition, first_offset + count
+    ):
+        message_id(log_id, partition=partition, offset=first_offset)       # raises ValueError,
+        message_id(log_id, partition=partition, offset=first_offset + count)   # or this one does
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>count * ACKNOWLEDGMENT)
     cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(frames)
-    cdef const char *identity = PyBytes_AS_STRING(first)
+    cdef uint64_t head = message_id_head(log_id, partition)
     cdef uint32_t row
     for row in range(count):
         out[0] = ACKNOWLEDGMENT_MAGIC
-        memcpy(out + 1, identity, 8)
+        store64(out + 1, head, True)
         store64(out + 9, UUID_VARIANT | (first_offset + row), True)
         out[17] = 0            # SUCCESS
         out += ACKNOWLEDGMENT

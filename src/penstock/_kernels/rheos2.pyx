@@ -33,8 +33,10 @@ from penstock._kernels.delivery cimport Delivery, copy_frames, measure_frames
 from penstock._kernels.frame cimport (
     UUID_VARIANT,
     advance,
+    has_message_id,
     load16,
     load32,
+    message_id_head,
     put,
     same_bytes,
     store16,
@@ -210,15 +212,18 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
 
 
 def acknowledge(uint32_t count, *, uint64_t log_id, uint32_t partition, uint64_t first_offset):
-    cdef bytes first = message_id(log_id, partition=partition, offset=first_offset)
-    message_id(log_id, partition=partition, offset=first_offset + count)   # the last one fits too
+    if not has_message_id(log_id, partition, first_offset) or not has_message_id(
+        log_id, partition, first_offset + count
+    ):
+        message_id(log_id, partition=partition, offset=first_offset)       # raises ValueError,
+        message_id(log_id, partition=partition, offset=first_offset + count)   # or this one does
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>count * ACKNOWLEDGMENT)
     cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(frames)
     cdef uint8_t prefix[10]
     cdef uint32_t prefix_state, row
     prefix[0] = ACKNOWLEDGMENT_MAGIC
     prefix[1] = 0                  # SUCCESS
-    memcpy(prefix + 2, PyBytes_AS_STRING(first), 8)
+    store64(prefix + 2, message_id_head(log_id, partition), True)
     prefix_state = crc32_tables(0xFFFFFFFF, prefix, 10)
     for row in range(count):
         memcpy(out, prefix, 10)

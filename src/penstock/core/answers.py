@@ -54,7 +54,7 @@ class Answers:
 
         Other answers do not wait for an empty one. Failures of one commit are answered once.
         """
-        safe = is_safe(receipt, log)
+        safe = receipt.durability is _MEMORY or is_safe(receipt, log)
         if not answer:
             last = self._unanswered[-1][0] if self._unanswered else None
             if not safe and (last is None or not _settle_together(last, receipt)):

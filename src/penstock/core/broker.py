@@ -723,10 +723,11 @@ class Broker:
 
     def publish_batch(self, session: Session, batch: Batch) -> Receipt:
         """Write all rows of `batch` to the log and deliver them; raise LogUnavailable."""
-        batch.timestamp_us = self.clock.now_us()
+        batch.timestamp_us = now_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
-        self.acknowledge_times.appended(receipt, batch.timestamp_us, len(batch))
-        self._count_received(session, receipt, len(batch))
+        count = len(batch)
+        self.acknowledge_times.appended(receipt, now_us, count)
+        self._count_received(session, receipt, count)
         batch.lends = True
         self.delivery.fan_out(session, batch, receipt)
         return receipt
@@ -795,8 +796,10 @@ class Broker:
         """Count messages of a session, and pause it while the log's backlog is full."""
         self.counters.messages_received[session.encoding.protocol] += count
         session.messages_received += count
-        self._note_commit(receipt)
-        self.pause_for_log(session)
+        if self.catch_up is not None:
+            self.catch_up.own.last_commit = receipt.commit
+        if self.log.crowded:
+            self.pause_for_log(session)
 
     def _note_commit(self, receipt: Receipt) -> None:
         if self.catch_up is not None:

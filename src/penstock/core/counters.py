@@ -78,7 +78,8 @@ class TopicCounts:
 
     def add(self, batch: Batch, first_offset: int) -> None:
         """Count the rows of a batch whose first row has `first_offset`."""
-        self._grow()
+        if _WIDTH * len(self._topics) > len(self._counts):
+            self._grow()
         tally(batch, self._counts, first_offset)
 
     def _grow(self) -> None:

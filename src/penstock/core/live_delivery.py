@@ -99,7 +99,8 @@ class LiveDelivery:
         """
         catch_up = None if self._disconnects_slow else self.catch_up
         number = self._log.partition
-        frames, count, reached, places = None, 0, 0, b""
+        frames: bytes | Gathered | None = None
+        count, reached, places = 0, 0, b""
         for receiver in audience.sessions:
             if receiver is sender and not receiver.echo:
                 continue
@@ -111,7 +112,11 @@ class LiveDelivery:
                 catch_up.fall_behind(receiver, catch_up.own, first)
                 continue
             if frames is None:
-                frames, count = self._encode(audience, batch)
+                if audience.wanted is None:
+                    frames, count = self._encoders.encode(audience.encoding, batch), len(batch)
+                    self._encoded = self._encoders.encoded
+                else:
+                    frames, count = self._encode_wanted(audience, audience.wanted, batch)
             if receiver.mark is not None and not places:
                 places = self._marks.places(
                     batch, self._encoded, partition=number, first=first, final=False
@@ -139,14 +144,14 @@ class LiveDelivery:
             self._counters.bytes_sent[protocol] += reached * len(frames)
         return reached
 
-    def _encode(self, audience: Audience, batch: Batch) -> tuple[bytes | Gathered, int]:
-        """Return the frames for an audience and their number of messages."""
-        rows = None
-        if audience.wanted is not None:
-            rows = batch.select(self._router.route_of_topic, audience.wanted)
-        frames = self._encoders.encode(audience.encoding, batch, rows, audience.wanted)
+    def _encode_wanted(
+        self, audience: Audience, wanted: bytes, batch: Batch
+    ) -> tuple[bytes | Gathered, int]:
+        """Return the frames for an audience that gets some of the rows, and how many they are."""
+        rows = batch.select(self._router.route_of_topic, wanted)
+        frames = self._encoders.encode(audience.encoding, batch, rows, wanted)
         self._encoded = self._encoders.encoded
-        return frames, len(batch) if rows is None else len(rows)
+        return frames, len(rows)
 
     def send(self, session: Session, frames: bytes, count: int, *, payload: bytes = b"") -> None:
         """Send `count` messages to one client, or drop them if its out-buffer is full.

@@ -410,7 +410,9 @@ class Router:
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
-        numbers = self._numbers(batch)
+        if len(self._topics) != len(self.route_of_topic):
+            self.learn_topics()
+        numbers = batch.routes(self.route_of_topic, route_count=len(self._routes))
         plan = self._plans.get(numbers)
         if plan is None:
             plan = self._plan(batch, numbers)
@@ -483,7 +485,7 @@ class Router:
         """Return the distinct routes of a batch."""
         if len(self._topics) != len(self.route_of_topic):
             self.learn_topics()
-        return tuple(batch.routes(self.route_of_topic, route_count=len(self._routes)))
+        return batch.routes(self.route_of_topic, route_count=len(self._routes))
 
     def _patterns_of(self, batch: Batch, numbers: Iterable[int]) -> dict[int, Iterable[_Pattern]]:
         """Return the patterns of the routes of a batch.

@@ -65,9 +65,16 @@ class Source(LoopUse):
         """All clients of the principal, at any address."""
 
     def add(self, now: float, seconds: float) -> None:
-        """Count a use."""
-        LoopUse.add(self, now, seconds)
-        self.principal.add(now, seconds)
+        """Count a use, of the principal too. It is `LoopUse.add` twice, without calls of it."""
+        if now - self._at > _STEP_SECONDS:
+            self._seconds = self.used(now)
+            self._at = now
+        self._seconds += seconds
+        principal = self.principal
+        if now - principal._at > _STEP_SECONDS:  # noqa: SLF001
+            principal._seconds = principal.used(now)  # noqa: SLF001
+            principal._at = now  # noqa: SLF001
+        principal._seconds += seconds  # noqa: SLF001
 
 
 class DeferredInput:
@@ -130,6 +137,7 @@ class LoopTurn:
         """Received bytes that wait for a later turn."""
         self._seconds_max = seconds_max
         self._busy_seconds_max = busy_seconds_max
+        self._always_seconds = busy_seconds_max / BEHIND_TURN_DIVISOR
         self._deferred_bytes_max = deferred_bytes_max
         self._started: float | None = None
         self._deferred_at = 0.0
@@ -158,9 +166,10 @@ class LoopTurn:
         """Count a use of the loop in this turn."""
         source.add(now, seconds)
         principal = source.principal
-        if principal.turn != self.number:
-            principal.turn, principal.turn_seconds = self.number, 0.0
-        principal.turn_seconds += seconds
+        if principal.turn == self.number:
+            principal.turn_seconds += seconds
+        else:
+            principal.turn, principal.turn_seconds = self.number, seconds
 
     def is_heavy(self, source: Source, now: float) -> bool:
         """Return whether clients of a source used more than its part of the loop.
@@ -178,6 +187,8 @@ class LoopTurn:
         if now - self._divided_at > SOURCE_SECONDS / 4:
             self._divided_at = now
             self._divide(now)
+        if self._alone and source.part == math.inf:
+            return False  # nothing else uses the loop
         whole = source.principal
         used = whole.used(now)
         if (
@@ -219,7 +230,7 @@ class LoopTurn:
                 self.schedule(self.end)
             return False
         took = now - self._started
-        if took <= self.shortened(self._busy_seconds_max, now):
+        if took <= self._always_seconds or took <= self.shortened(self._busy_seconds_max, now):
             return False
         if took <= self._seconds_max and not (
             is_busy or (source is not None and self.is_heavy(source, now))

@@ -223,9 +223,11 @@ class Gateway(ABC):
         """See ports.Handler."""
         position = 0
         size = len(data)
-        monotonic = self.broker.clock.monotonic
+        broker = self.broker
+        monotonic = broker.clock.monotonic
         self.received_at = monotonic()
-        self._forget_deferred()
+        if self._deferred_bytes:
+            self._forget_deferred()
         if self._waits_for_turn(size):
             return 0
         turn_ends = self._turn_ends
@@ -254,11 +256,14 @@ class Gateway(ABC):
             self._refuse_unreadable(error)
             position = size
         finally:
-            self.broker.batch.clear()
-        self._count_time(monotonic())
+            broker.batch.clear()
+        now = monotonic()
+        took = now - self.received_at
+        self._busy_until = now + BUSY_SECONDS if took > BUSY_READ_SECONDS_MIN else 0.0
+        broker.turn.count(self._source, now, took)
         self.frame_incomplete = position < size
         if self.session is not None:
-            self.broker.counters.received(self.session, position)
+            broker.counters.received(self.session, position)
         elif position < size and not self._closed:
             self.frame_began(data[position:])
         if self._closed:
@@ -279,7 +284,7 @@ class Gateway(ABC):
         now = self.received_at
         if not self._has_turn and (
             turn.defers(now, size, is_busy=now < self._busy_until, source=self._source)
-            or (self._turn == turn.number and self.received_at > self._turn_ends)
+            or (self._turn == turn.number and now > self._turn_ends)
         ):
             self._deferred_bytes = size
             turn.deferred_bytes += size
@@ -289,12 +294,6 @@ class Gateway(ABC):
             self._turn = turn.number
             self._turn_ends = now + turn.shortened(TURN_SECONDS_MAX, now)
         return False
-
-    def _count_time(self, now: float) -> None:
-        """Count the time for what was received, of this client and of all at its address."""
-        took = now - self.received_at
-        self._busy_until = now + BUSY_SECONDS if took > BUSY_READ_SECONDS_MIN else 0.0
-        self.broker.turn.count(self._source, now, took)
 
     def _refuse_unreadable(self, error: WireError) -> None:
         """Answer input whose frames cannot be told apart, and close unless it may be skipped."""
@@ -351,10 +350,14 @@ class Gateway(ABC):
 
     def _publish_run(self, session: Session, data: memoryview, start: int) -> int:
         """Scan and publish a run of publish frames; return where it ends."""
-        batch = self.broker.batch
-        batch.rows_max = self._within_rates(session, self.broker.router.rows_max)
-        self.broker.topics.charge_to(session.topic_owner)
-        end = self.scan(session, data, start, permits=self.broker.permits(session))
+        broker = self.broker
+        batch = broker.batch
+        most = broker.router.rows_max
+        if self.rate_limit is not None or session.principal.quota.is_limited:
+            most = self._within_rates(session, most)
+        batch.rows_max = most
+        broker.topics.charge_to(session.topic_owner)
+        end = self.scan(session, data, start, permits=broker.permits(session))
         if len(batch):
             self._publish(session, end - start)
         return end
@@ -378,7 +381,9 @@ class Gateway(ABC):
     def _publish(self, session: Session, size: int) -> None:
         """Publish the broker's batch, which this client sent in `size` bytes, and answer it."""
         batch = self.broker.batch
-        self.take_rates(session, len(batch), size)
+        if self.rate_limit is not None:
+            self.rate_limit.take(len(batch))
+        session.principal.quota.take(len(batch), size)
         try:
             receipt = self.broker.publish_batch(session, batch)
         except LogUnavailable as error:

@@ -227,14 +227,19 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._received += nbytes
         if self._own_buffer is None:
             buffer = self._owner.buffer
-            view = buffer.whole[: len(self._rest) + nbytes]
+            size = len(self._rest) + nbytes
+            view = buffer.whole[:size]
             self._rest = b""
             alone = buffer.reads_alone(self)
             if nbytes >= RECEIVE_BUFFER_BYTES and alone:
                 self._take_timed(view)
-            else:
-                self._reads_large = False
-                self._take(view)
+                return
+            self._reads_large = False
+            taken = self._offer(view)
+            if taken < size:
+                self._keep(view[taken:], large=not taken)
+            elif self._input_held:
+                self._release_input()
             return
         if not self._take_own(self._own_filled + nbytes):
             self._owner.buffer.large_reads.wait(self)
@@ -530,8 +535,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         """See ports.Link; `data` is shared with other connections, not copied."""
         if self._transport is None or self._closing:
             return
-        self._written += len(data)
-        self._send(data)
+        size = len(data)
+        self._written += size
+        if self._direct and size <= self._handover_bytes:
+            self._transport.write(data)
+        else:
+            self._enqueue(data)
 
     def write_gathered(self, frames: Gathered) -> None:
         """See ports.Link: only what the system does not take at once is copied."""

@@ -136,15 +136,26 @@ def test_rows_are_picked_by_route_and_size() -> None:
     routes = array.array("I", [0]) * len(topics)
     one, two, three = (topics.intern(f"channel/{n}") for n in (1, 2, 3))
     routes[one], routes[two], routes[three] = 4, 2, 4
-    assert batch.routes(routes, route_count=5) == [4, 2]
+    assert batch.routes(routes, route_count=5) == (4, 2)
     assert list(batch.select(routes, b"\0\0\0\0\1")) == [0, 2, 3, 4]
     assert list(batch.select(routes, b"\0\0\0\0\1", value_bytes_max=6)) == [0, 3, 4]
     assert list(batch.select(routes, b"\0\0\1")) == [1]
     assert list(batch.select(routes, b"")) == []
     assert list(batch.select(routes[:two], b"\1\0\0\0\0")) == [1, 3]  # unknown topics: route 0
-    assert batch.routes(routes[:two], route_count=5) == [4, 0]
+    assert batch.routes(routes[:two], route_count=5) == (4, 0)
     with pytest.raises(IndexError):
         batch.routes(routes, route_count=4)
+
+
+def test_a_batch_of_one_row_has_the_route_of_its_topic() -> None:
+    frame = publish(PROTOCOLS["herald"], "little", channel=2, value=b"value")
+    batch, topics, _ = kernel_scan(PROTOCOLS["herald"], frame, "little")
+    routes = array.array("I", [0]) * len(topics)
+    routes[topics.intern("channel/2")] = 3
+    assert batch.routes(routes, route_count=4) == (3,)
+    assert batch.routes(array.array("I"), route_count=4) == (0,)
+    with pytest.raises(IndexError):
+        batch.routes(routes, route_count=3)
 
 
 def test_a_topic_that_is_not_permitted_ends_the_run() -> None:

@@ -20,7 +20,9 @@ class Encoders:
         self.encoded: Rows = None
         """The rows that were encoded last, without those that the protocol cannot carry."""
 
-    def encode(self, encoding: Encoding, batch: Batch, rows: Rows, wanted: bytes | None) -> bytes:
+    def encode(
+        self, encoding: Encoding, batch: Batch, rows: Rows = None, wanted: bytes | None = None
+    ) -> bytes:
         """Return the frames of `rows`; `wanted` marks the routes they are on, None all routes."""
         encoder = self._encoders.get(encoding.protocol)
         if encoder is None:

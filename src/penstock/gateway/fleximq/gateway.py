@@ -112,6 +112,9 @@ class FleximqGateway(Gateway):
             strict=options.strict, limits=self._header_limits
         )
         self._id_bytes_max = self.limits["reqrep_id_bytes_max"]
+        self._header_bytes_max = self.limits["header_bytes_max"]
+        self._message_bytes_max = self.limits["message_bytes_max"]
+        self._payload_depth_max = self.limits["payload_depth_max"]
         broker.requests.allow_ids(self._id_bytes_max)
         self._replies = Replies(broker, link, id_bytes_max=self._id_bytes_max)
         self._exchange = Exchange(broker, self._replies, self.await_work)
@@ -165,9 +168,9 @@ class FleximqGateway(Gateway):
             headers=self._headers,
             learn_topics=permits is None,
             permits=permits,
-            header_bytes_max=self.limits["header_bytes_max"],
-            message_bytes_max=self.limits["message_bytes_max"],
-            payload_depth_max=self.limits["payload_depth_max"],
+            header_bytes_max=self._header_bytes_max,
+            message_bytes_max=self._message_bytes_max,
+            payload_depth_max=self._payload_depth_max,
         )
 
     def acknowledge_batch(self, session: Session, receipt: Receipt) -> None:
