@@ -134,6 +134,13 @@ class ProcessorTime:
         return ProcessorTime(self.ran - before.ran, self.waited - before.waited)
 
 
+def pin(process: int, processor: int) -> None:
+    """Let a process, and all threads and processes that it will start, use one processor."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), {processor})
+
+
 class Broker:
     """The broker under attack, and the samples of its memory."""
 
@@ -194,12 +201,6 @@ class Broker:
         with contextlib.suppress(OSError, ValueError):
             return ProcessorTime.of_main_thread(self.process.popen.pid)
         return ProcessorTime(0.0, 0.0)
-
-    def pin(self, processor: int) -> None:
-        """Let the process, and all threads and processes that it will start, use one processor."""
-        for task in Path(f"/proc/{self.process.popen.pid}/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(int(task.name), {processor})
 
     def watch(self, seconds: float) -> None:
         """Wait, and remember the peak of its memory."""
@@ -349,12 +350,12 @@ def attack(
     broker = Broker(folder)
     with broker.process:
         if own_processor:
-            broker.pin(processors[0])
+            pin(broker.process.popen.pid, processors[0])
         base = broker.memory_bytes()
         host, port = broker.place("tcp")
         clients = start("tests.attack.honest", f"tcp://{host}:{port}", honest)
         if own_processor:
-            os.sched_setaffinity(clients.pid, {processors[-1]})
+            pin(clients.pid, processors[-1])
         try:
             assert answer(clients) == "connected", broker.last_lines
             calm = max(3.0, seconds * CALM_SHARE)
@@ -365,7 +366,7 @@ def attack(
                 during = max(ELSEWHERE_SECONDS_MIN, seconds * ELSEWHERE_SHARE)
                 with attack_elsewhere(folder, during, attackers, seed, only) as decoy:
                     if own_processor:
-                        decoy.pin(processors[0])
+                        pin(decoy.process.popen.pid, processors[0])
                     command(clients, "phase elsewhere")
                     broker.watch(during)
                     command(clients, "phase ")
