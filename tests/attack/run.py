@@ -14,6 +14,12 @@ The report says how long the broker's event loop ran while it was attacked, and 
 and waited for a processor. Latency that comes from such waits is not the broker's choice of whom it
 serves: other programs on the machine, its own threads and processes, and the clients cause it.
 
+Between the two, the same attackers attack a second broker on the same machine. What the honest
+clients of the first one feel then is the load of the machine alone: no broker can be better unless
+it makes the attackers' work cheaper, or leaves processors idle. With `--own-processor` the broker
+has a processor, and all clients have another one, as if they were on other machines. Neither is
+judged.
+
 Exit codes: 0 all of this holds, 1 something does not.
 """
 
@@ -49,6 +55,9 @@ BUDGET_BYTES: Final = 512 * MIB
 TOKEN: Final = "the attackers' own token"  # noqa: S105
 CALM_SHARE: Final = 0.25
 """The part of the time in which there are no attackers."""
+ELSEWHERE_SHARE: Final = 0.1
+ELSEWHERE_SECONDS_MIN: Final = 20.0
+"""The time in which attackers attack another broker, as a part of the whole, which it adds to."""
 OVERHEAD_BYTES: Final = 100 * MIB
 """What the process may take beside its budget, as docs/operating.md says."""
 LATENCY_RATIO_MAX: Final = 2.0
@@ -123,6 +132,13 @@ class ProcessorTime:
 
     def __sub__(self, before: "ProcessorTime") -> "ProcessorTime":
         return ProcessorTime(self.ran - before.ran, self.waited - before.waited)
+
+
+def pin(process: int, processor: int) -> None:
+    """Let a process, and all threads and processes that it will start, use one processor."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), {processor})
 
 
 class Broker:
@@ -274,13 +290,16 @@ class Outcome:
             self.faults.append(fault)
 
     def text(self) -> str:
-        calm, attacked = (self.honest["phases"].get(name, {}) for name in ("calm", "attacked"))
+        calm, attacked, elsewhere = (
+            self.honest["phases"].get(name, {}) for name in ("calm", "attacked", "elsewhere")
+        )
         acts = self.attackers["acts"]
         sent, delivered = self.honest["sent"], self.honest["delivered"]
         lines = [
             f"honest: {sent:,} sent, {delivered:,} delivered, {len(self.honest['failed'])} refused",
             f"latency without attackers: {_latency(calm)}",
             f"latency with attackers:    {_latency(attacked)}",
+            *([f"beside an attacked broker: {_latency(elsewhere)}"] if elsewhere else ()),
             f"event loop with attackers: {self.loop_time}; load average {self.load:.1f}",
             f"memory: {self.base_bytes / MIB:.0f} MiB at the start, at most {self.peak_bytes / MIB:.0f}",
             f"stopped in {self.stop_seconds:.1f} s; {self.log_lines:,} lines of log",
@@ -294,6 +313,23 @@ class Outcome:
         return "\n".join(lines)
 
 
+@contextlib.contextmanager
+def attack_elsewhere(
+    folder: Path, seconds: float, attackers: int, seed: int, only: Sequence[str]
+) -> Iterator[Broker]:
+    """Attack a broker that no honest client uses."""
+    inside = folder / "elsewhere"
+    inside.mkdir()
+    broker = Broker(inside)
+    with broker.process:
+        target = msgspec.json.encode(broker.target).decode()
+        enemies = start("tests.attack.attackers", target, seconds, attackers, seed, *only)
+        try:
+            yield broker
+        finally:
+            end(enemies)
+
+
 def attack(
     folder: Path,
     *,
@@ -303,23 +339,37 @@ def attack(
     seed: int,
     only: Sequence[str] = (),
     figures: bool = True,
+    own_processor: bool = False,
 ) -> Outcome:
     """Run a broker, honest clients and attackers; return all figures.
 
     With `only` the attackers do the attacks of these names. Without `figures` latency is not
-    judged: a short run beside other work.
+    judged, nor compared with that beside an attacked broker: a short run beside other work.
     """
+    processors = sorted(os.sched_getaffinity(0))
     broker = Broker(folder)
     with broker.process:
+        if own_processor:
+            pin(broker.process.popen.pid, processors[0])
         base = broker.memory_bytes()
         host, port = broker.place("tcp")
         clients = start("tests.attack.honest", f"tcp://{host}:{port}", honest)
+        if own_processor:
+            pin(clients.pid, processors[-1])
         try:
             assert answer(clients) == "connected", broker.last_lines
             calm = max(3.0, seconds * CALM_SHARE)
             broker.watch(min(2.0, calm / 2))  # connecting is over
             command(clients, "phase calm")
             broker.watch(calm)
+            if figures:
+                during = max(ELSEWHERE_SECONDS_MIN, seconds * ELSEWHERE_SHARE)
+                with attack_elsewhere(folder, during, attackers, seed, only) as decoy:
+                    if own_processor:
+                        pin(decoy.process.popen.pid, processors[0])
+                    command(clients, "phase elsewhere")
+                    broker.watch(during)
+                    command(clients, "phase ")
             attacked = seconds - calm
             target = msgspec.json.encode(broker.target).decode()
             enemies = start("tests.attack.attackers", target, attacked, attackers, seed, *only)
@@ -388,6 +438,9 @@ def main() -> int:
     parser.add_argument("--attackers", type=int, default=50)
     parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--only", nargs="*", default=(), metavar="NAME", help="only these attacks")
+    parser.add_argument(
+        "--own-processor", action="store_true", help="one processor for the broker alone"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         outcome = attack(
@@ -397,6 +450,7 @@ def main() -> int:
             attackers=options.attackers,
             seed=options.seed,
             only=options.only,
+            own_processor=options.own_processor,
         )
     sys.stdout.write(outcome.text() + "\n")
     return 1 if outcome.faults else 0

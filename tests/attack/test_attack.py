@@ -1,13 +1,15 @@
 """A short run of `make attack`: few clients, for some seconds."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.attack.attackers import ATTACKS
-from tests.attack.run import ProcessorTime, attack
+from tests.attack.run import ProcessorTime, attack, pin
 
 SECONDS = float(os.environ.get("PENSTOCK_ATTACK_SECONDS", "24"))
 
@@ -29,3 +31,11 @@ def test_the_processor_time_of_a_process_is_told() -> None:
     times = ProcessorTime.of_main_thread(os.getpid()) - before
     assert times.ran > 0.005
     assert times.waited >= 0.0
+
+
+def test_a_process_is_given_one_processor() -> None:
+    processor = max(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        pin(process.pid, processor)
+        assert os.sched_getaffinity(process.pid) == {processor}
+        process.communicate(b"\n")

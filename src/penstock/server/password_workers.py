@@ -171,7 +171,9 @@ def _spawn(command: tuple[str, ...]) -> _Worker:
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 },
                 close_fds=True,
-                start_new_session=True,
+                # Ctrl-C is for the broker. In a session of its own, its priority would count for
+                # nothing: Linux may share processors out between sessions first.
+                process_group=0,
             )
         except BaseException:
             ours.close()

@@ -147,6 +147,18 @@ def test_the_broker_s_signals_do_not_end_a_verification() -> None:
     run(body)
 
 
+def test_its_priority_is_compared_with_the_broker_s() -> None:
+    """It is in the broker's session: Linux shares processors out between sessions first."""
+
+    async def body(workers: PasswordWorkers) -> None:
+        assert await workers.verify(ENCODED, PASSWORD)
+        (process,) = workers.processes
+        assert os.getsid(process) == os.getsid(0)
+        assert os.getpgid(process) == process  # Ctrl-C does not reach it
+
+    run(body)
+
+
 def test_one_that_cannot_run_is_not_started_for_each_password(tmp_path: Path) -> None:
     count = tmp_path / "starts"
     command = ("/bin/sh", "-c", f"echo >> {count}; exit 3")
