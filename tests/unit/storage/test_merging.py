@@ -26,7 +26,12 @@ from penstock.storage.arrow.format.file_names import (
 )
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.log_state import LogState, save_state
-from penstock.storage.arrow.format.segment import parse_head
+from penstock.storage.arrow.format.segment import (
+    chained,
+    check_row_group,
+    parse_head,
+    parse_row_group,
+)
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.follow import LogFollower
@@ -426,6 +431,20 @@ def test_the_head_says_what_the_next_one_expects(catalog: Catalog) -> None:
     )
     assert first.last_crc == second.previous_crc
     assert second.last_crc is None
+
+
+def test_row_groups_behind_merged_ones_are_chained_in_a_copy(catalog: Catalog) -> None:
+    data = segment_path(catalog.folder, 600).read_bytes()
+    start = parse_head(data).size
+    row_group = parse_row_group(data, start)
+    taken = data[start : start + row_group.size]
+    row_group = parse_row_group(taken)
+    assert chained(taken, row_group, row_group.previous) == taken
+    changed = chained(taken, row_group, 0xABCDEF)
+    found = parse_row_group(changed)
+    assert (found.previous, found.base_offset) == (0xABCDEF, 600)
+    assert check_row_group(changed, found)
+    assert len(changed) == len(taken)
 
 
 # --- Power cuts -------------------------------------------------------------------------------------
