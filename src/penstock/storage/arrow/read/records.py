@@ -225,7 +225,8 @@ class _RangeReader:
         good: list[Entry] = []
         start = at = len(first_bytes)
         for number, place in enumerate(run):
-            if self._check(view[at : at + place.entry.size], place.entry):
+            fault = self._fault(view[at : at + place.entry.size], place.entry)
+            if not fault:
                 good.append(place.entry)
             elif moved := self._moved(run[number:]):
                 yield from self._decoded(buffer, start, at, good)
@@ -235,7 +236,7 @@ class _RangeReader:
                 yield from self._decoded(buffer, start, at, good)
                 good = []
                 start = at + place.entry.size
-                self._report(place, "its checksum is wrong")
+                self._report(place, fault)
             at += place.entry.size
         yield from self._decoded(buffer, start, at, good)
 
@@ -268,16 +269,15 @@ class _RangeReader:
                 self.head = _HEAD
         return self.head
 
-    def _check(self, piece: memoryview, entry: Entry) -> bool:
-        """Return whether this is the row group of the entry, and its checksums are correct."""
+    def _fault(self, piece: memoryview, entry: Entry) -> str:
+        """Return why this is not the row group of the entry; empty if it is, and good."""
         try:
             row_group = parse_row_group(piece)
         except BadRowGroup:
-            return False
-        expected = entry.base_offset, entry.count
-        return (row_group.base_offset, row_group.count) == expected and (
-            check_row_group(piece, row_group)
-        )
+            return "its checksum is wrong"
+        if row_group.base_offset != entry.base_offset or not check_row_group(piece, row_group):
+            return "its checksum is wrong"
+        return "" if row_group.count == entry.count else "the index is not of this segment"
 
     def _decoded(
         self, buffer: pa.Buffer, start: int, end: int, entries: list[Entry]
