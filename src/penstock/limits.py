@@ -145,8 +145,8 @@ Kafka has room for it."""
 MERGE_READ_BYTES_MAX: Final = 8 * MIB
 """Bytes of groups that are in memory to be merged."""
 MERGE_SECONDS_MAX: Final = 60.0
-"""Time between the first and the last message of a merged group. Retention by age and a start at a
-time are as exact as groups are short."""
+"""Time between the first and the last message of a merged group. Retention by age is as exact as
+groups are short."""
 MERGE_SHARE: Final = 0.25
 """Part of its time that the thread that merges groups works."""
 ROW_INDEX_SHARE: Final = 0.25
