@@ -133,6 +133,22 @@ ROW_INDEX_FETCH_ROWS: Final = 64
 """Single messages that one read of the log takes."""
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
+MERGE_GROUPS_MIN: Final = 256
+"""A closed segment with fewer groups is not rewritten to merge them."""
+MERGE_GROUP_BYTES: Final = 2048
+"""Bytes that a group has at least beside its messages, which merging saves."""
+MERGE_SAVED_PART_MIN: Final = 0.25
+"""Part of a segment that merging its groups must save."""
+MERGE_BYTES_MAX: Final = 512 * KIB
+"""Messages of a merged group, in bytes: a topic in it is read without much else, and a record of
+Kafka has room for it."""
+MERGE_READ_BYTES_MAX: Final = 8 * MIB
+"""Bytes of groups that are in memory to be merged."""
+MERGE_SECONDS_MAX: Final = 60.0
+"""Time between the first and the last message of a merged group. Retention by age is as exact as
+groups are short."""
+MERGE_SHARE: Final = 0.25
+"""Part of its time that the thread that merges groups works."""
 ROW_INDEX_SHARE: Final = 0.25
 """Share of the time that writing row indexes may take of one thread."""
 OBJECT_STORE_PIECE_BYTES: Final = 1 * MIB

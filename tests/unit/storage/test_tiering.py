@@ -18,6 +18,8 @@ from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write.tiering import Tiering
+from penstock.storage.files import Files
 from penstock.storage.object_store import ObjectStore
 from penstock.storage.options import LogOptions, Retention, TierOptions
 from tests.support.object_store import bucket, s3_endpoint
@@ -281,3 +283,27 @@ def test_a_log_without_the_setting_reads_what_is_in_the_store(
         assert offsets_of(log) == list(range(18))
     finally:
         log.close()
+
+
+def test_a_segment_is_uploaded_when_its_row_groups_were_merged(tmp_path: Path, bucket: str) -> None:
+    with WrittenLog(tmp_path, segment_bytes_max=1) as log:
+        log.put_many(3)
+        ready: set[int] = set()
+        tiering = Tiering(
+            Files(),
+            log.folder,
+            log.log._catalog,
+            TierOptions(bucket),
+            log_id=log.log.log_id,
+            partition=0,
+            horizon=lambda: 0,
+            is_ready=ready.__contains__,
+        )
+        tiering.step()
+        assert tiering.status().segments == 0
+        ready.add(0)
+        with log.log._catalog.claimed(0):
+            tiering.step()
+        assert tiering.status().segments == 0
+        tiering.step()
+        assert tiering.status().segments == 1

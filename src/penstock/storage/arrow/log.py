@@ -45,6 +45,7 @@ from penstock.storage.arrow.read.scan import LogScanner
 from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Committer, Tail
+from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.retention import SegmentRetention
@@ -152,8 +153,10 @@ class ArrowLog:
             self._options.retention.rules,
             later=self._committer.later,
         )
+        self._row_indexing = RowIndexing(
+            self._files, self._catalog, merging=SegmentMerging(self._files, self._catalog)
+        )
         self._tiering = self._new_tiering()
-        self._row_indexing = RowIndexing(self._files, self._catalog)
         self._table: TopicTable | None = None
         self._reader: RowGroupReader | None = None
 
@@ -169,6 +172,7 @@ class ArrowLog:
             log_id=self.log_id,
             partition=self.partition,
             horizon=lambda: self._state.horizon,
+            is_ready=self._row_indexing.has_seen,
         )
 
     # --- Topics -----------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
+    chained,
     head,
     head_words,
+    parse_row_group,
     row_group_times,
     row_group_topics,
 )
@@ -108,6 +110,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
 def _row_groups(view: LogView, damaged: Damaged) -> Iterator[tuple[StoredRowGroup, bytes]]:
     """Yield the row groups of a folder, each with the dictionaries of its segment."""
     path, words = None, b""
+    end, crc = -1, 0
     for each in view.damage:
         if each.resumes_at > each.first_offset:
             damaged(LogDamaged(each.first_offset, each.resumes_at, each.reason))
@@ -115,9 +118,15 @@ def _row_groups(view: LogView, damaged: Damaged) -> Iterator[tuple[StoredRowGrou
         if place.path != path:
             path, words = place.path, head_words(view.files.read(place.path, 0, HEAD_BYTES_MAX))
         try:
-            yield read_row_group(view.files, place), words
+            group = read_row_group(view.files, place)
         except LogDamaged as error:
             damaged(error)
+            continue
+        if group.base_offset == end:  # the checksum before it differs if row groups were merged
+            data = chained(group.data, group.row_group, crc)
+            group = StoredRowGroup(data, parse_row_group(data))
+        end, crc = group.base_offset + group.count, group.row_group.crc32c
+        yield group, words
 
 
 class _Writer:

@@ -200,6 +200,13 @@ class Index:
         counts = self._topic_counts[start:end]
         return None if any(each < 0 for each in counts) else counts
 
+    def topics_of(self, number: int) -> Sequence[str] | None:
+        """Return the topics of a row group, None if the index has none of it."""
+        if number in self._any_topic:
+            return None
+        start, end = self._topic_starts[number : number + 2]
+        return [self._names[each] for each in self._topic_ids[start:end]]
+
     def marked_topics(self, hits: pa.Array, number: int) -> Sequence[str] | None:
         """Return the topics of a row group that `hits` marks, None if the index has none of it.
 

@@ -49,6 +49,7 @@ __all__ = [
     "RowGroup",
     "Truncated",
     "buffer_regions",
+    "chained",
     "check_metadata",
     "check_row_group",
     "count_topics",
@@ -131,7 +132,9 @@ class Head(NamedTuple):
     """The head of a segment; `size` is its length in bytes.
 
     `previous_end` is the end of the segment before, and `previous_crc` the checksum of its last row
-    group; the first segment of a log has its own base offset and 0 there.
+    group; the first segment of a log has its own base offset and 0 there. `last_crc` is the
+    checksum of the last row group before row groups were merged, which the next head has; None if
+    none were merged.
     """
 
     format: int
@@ -144,6 +147,7 @@ class Head(NamedTuple):
     """The dictionary of `protocol` that indices in this segment refer to."""
     kinds: tuple[str, ...]
     size: int
+    last_crc: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -359,24 +363,26 @@ def head(
     base_offset: int,
     previous_end: int,
     previous_crc: int,
-    words: bytes = _WORDS,
+    last_crc: int | None = None,
+    words: bytes | None = None,
 ) -> bytes:
-    """Return the first bytes of a segment.
+    """Return the first bytes of a segment; `last_crc` is for one whose row groups were merged.
 
     `words` are the dictionaries of another head, for row groups that were written with it.
     """
-    schema = SCHEMA.with_metadata(
-        {
-            "penstock.format": str(FORMAT),
-            "penstock.log_id": f"{log_id:012x}",
-            "penstock.partition": str(partition),
-            "penstock.base_offset": str(base_offset),
-            "penstock.previous_end": str(previous_end),
-            "penstock.previous_crc": f"{previous_crc:08x}",
-            "penstock.crc32c": (_CRC_MARK + _NO_CRC).decode(),
-        }
-    )
-    data = bytearray(schema.serialize().to_pybytes() + words)
+    metadata = {
+        "penstock.format": str(FORMAT),
+        "penstock.log_id": f"{log_id:012x}",
+        "penstock.partition": str(partition),
+        "penstock.base_offset": str(base_offset),
+        "penstock.previous_end": str(previous_end),
+        "penstock.previous_crc": f"{previous_crc:08x}",
+    }
+    if last_crc is not None:
+        metadata["penstock.last_crc"] = f"{last_crc:08x}"
+    metadata["penstock.crc32c"] = (_CRC_MARK + _NO_CRC).decode()
+    schema = SCHEMA.with_metadata(metadata)
+    data = bytearray(schema.serialize().to_pybytes() + (_WORDS if words is None else words))
     position = data.index(_CRC_MARK) + len(_CRC_MARK)
     data[position : position + len(_NO_CRC)] = b"%08x" % crc32c([data])
     return bytes(data)
@@ -412,6 +418,7 @@ def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
         rest = [text[:position], _NO_CRC, text[position + len(_NO_CRC) :]]
         if text[position : position + len(_NO_CRC)] != b"%08x" % crc32c(rest):
             raise BadHead("its checksum is wrong")
+        last_crc = metadata.get("penstock.last_crc")
         return Head(
             format=found,
             log_id=int(metadata["penstock.log_id"], 16),
@@ -422,6 +429,7 @@ def parse_head(data: bytes | memoryview, *, path: str = "") -> Head:
             protocols=_words(view, protocols),
             kinds=_words(view, kinds),
             size=size,
+            last_crc=None if last_crc is None else int(last_crc, 16),
         )
     except (KeyError, ValueError, OSError, struct.error, pa.ArrowException) as error:
         if isinstance(error, BadHead):
@@ -664,6 +672,27 @@ def buffer_regions(row_group: RowGroup) -> list[tuple[int, int]]:
         else:
             regions.append((start, end))
     return regions
+
+
+def chained(data: bytes, row_group: RowGroup, previous: int) -> bytes:
+    """Return a row group as it is behind one with the checksum `previous`.
+
+    It is the first behind merged row groups, or behind one that was changed so; format 1 has no
+    merged ones, and is returned as it is.
+    """
+    if previous == row_group.previous or not row_group.checksums:
+        return data
+    texts = _BATCH.texts
+    place = row_group.crc_position - texts["penstock.crc32c"][0] + texts["penstock.previous"][0]
+    if data[place : place + 8] != b"%08x" % row_group.previous:
+        return data  # another version of Arrow has laid it out
+    changed = bytearray(data)
+    changed[place : place + 8] = b"%08x" % previous
+    position = row_group.crc_position
+    changed[position : position + 8] = _NO_CRC
+    own = crc32c([memoryview(changed)[row_group.record_start : row_group.body_start]])
+    changed[position : position + 8] = b"%08x" % own
+    return bytes(changed)
 
 
 def row_group_topics(data: bytes | bytearray | memoryview, row_group: RowGroup) -> list[str]:

@@ -70,6 +70,12 @@ def find_log(data: Path, *, partition: int = 0) -> Path:
     return folder
 
 
+def _inodes(folder: Path) -> dict[str, int]:
+    """Return the inodes of segments by name: a segment with merged row groups has another."""
+    with os.scandir(folder) as found:
+        return {each.name: each.inode() for each in found if each.name.endswith(SEGMENT)}
+
+
 class LogView:
     """A snapshot of a partition. Any thread may use it.
 
@@ -98,14 +104,19 @@ class LogView:
         )
 
     def _look(self) -> tuple[Overlay, Recovered]:
-        """Run recovery in memory; start over if retention removes a segment meanwhile."""
+        """Run recovery in memory; start over if a segment is removed or replaced meanwhile."""
         for left in reversed(range(LOG_OPEN_TRIES_MAX)):
             files = Overlay()
+            before = _inodes(self.folder)
             try:
-                return files, recover(files, self.folder, partition=self.partition)
+                found = recover(files, self.folder, partition=self.partition)
             except FileNotFoundError:
                 if not left:
                     raise
+                continue
+            after = _inodes(self.folder)
+            if not left or all(after.get(name, inode) == inode for name, inode in before.items()):
+                return files, found
         raise AssertionError("the last try returns or raises")
 
     def missing_segment(self, offset: int, error: FileNotFoundError) -> LogError:

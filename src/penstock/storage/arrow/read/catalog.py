@@ -5,6 +5,7 @@ the list.
 """
 
 import bisect
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -102,6 +103,10 @@ class Catalog:
         self._segments: list[Segment | ActiveSegment] = list(segments)
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
         self._horizon = horizon
+        self._claimed: set[int] = set()
+        self._exchanging = threading.Lock()  # retention does not remove a segment that is replaced
+        self.exchanges = 0
+        """How often a segment was replaced by one with other row groups. Grows."""
         self._indexes = IndexCache(files, folder, bytes_max=index_bytes_max)
 
     # --- Segments ---------------------------------------------------------------------------------
@@ -158,12 +163,47 @@ class Catalog:
 
     def forget(self, base_offsets: Sequence[int], horizon: int) -> None:
         """Remove segments that retention removes."""
-        with self._lock:
+        with self._exchanging, self._lock:
             gone = set(base_offsets)
             self._segments = [each for each in self._segments if each.base_offset not in gone]
             self._horizon = max(self._horizon, horizon)
         for base_offset in gone:
             self._indexes.drop(base_offset)
+
+    @contextlib.contextmanager
+    def claimed(self, base_offset: int) -> Iterator[bool]:
+        """Claim the files of a closed segment for a thread; yield False if another one has."""
+        with self._lock:
+            is_free = base_offset not in self._claimed
+            self._claimed.add(base_offset)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                with self._lock:
+                    self._claimed.discard(base_offset)
+
+    def exchange(
+        self, old: Segment, new: Segment, index: Index, replace: Callable[[], None]
+    ) -> bool:
+        """Call `replace` to put a segment with the same messages in the place of another.
+
+        Return False, and call nothing, if retention has removed the segment. If `replace` raises,
+        the segment is as before. Readers that have looked up a row group before find it elsewhere.
+        """
+        with self._exchanging:
+            if old not in self.segments():
+                return False
+            self._indexes.exchange(index, replace)
+            with self._lock:
+                self._segments[self._segments.index(old)] = new
+                self.exchanges += 1
+        return True
+
+    def exchanged_since(self, exchanges: int) -> bool:
+        """Return whether a segment was replaced since `exchanges` had a value; it may be now."""
+        with self._exchanging:
+            return self.exchanges != exchanges
 
     def replace(
         self,
@@ -294,6 +334,10 @@ class Catalog:
         if isinstance(segment, ActiveSegment):
             return segment.writer.index
         return self._indexes.get(segment.base_offset, end_offset=segment.end_offset)
+
+    def drop_index(self, base_offset: int) -> None:
+        """Forget the index of a segment: its file was replaced."""
+        self._indexes.drop(base_offset)
 
     def row_groups(
         self, start: int, end: int

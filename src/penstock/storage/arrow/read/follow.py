@@ -9,11 +9,13 @@ Without a broker it is the same: after a clean stop all segments are closed and 
 crash the end of the last one is readable when a broker has started again and closed it.
 """
 
+import contextlib
 import errno
 import itertools
 import os
 import threading
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,7 @@ from penstock.storage.arrow.format.damage import Damage, Fault, load_damage
 from penstock.storage.arrow.format.file_names import (
     DAMAGE,
     HORIZONS,
+    SEGMENT,
     base_offset_of,
     partition_folder,
     segment_bases,
@@ -170,12 +173,13 @@ class LogFollower:
         horizon = state.horizon if state else 0
         bases = segment_bases(names, horizon=horizon)
         damaged = {base for name in names if (base := base_offset_of(name, DAMAGE)) is not None}
+        changed = self._replaced(names)
         self._active = self._active if self._active and self._active.base_offset in bases else None
         segments: list[Segment | ActiveSegment] = []
         damage: list[Damage] = []
         active: _ScannedSegment | None = None
         for base, follower in itertools.zip_longest(bases, bases[1:]):
-            segment: Segment | ActiveSegment | None = self._closed.get(base)
+            segment: Segment | ActiveSegment | None = self._known(base, changed)
             segment = segment or self._close(base, damaged=base in damaged)
             if segment is None and follower is not None:
                 segment = self._abandoned(base, follower)
@@ -213,6 +217,25 @@ class LogFollower:
             self._active = None
             self._forget(set())  # another log has replaced this one
         return state
+
+    def _replaced(self, names: Sequence[str]) -> set[int]:
+        """Return the known segments whose files were replaced: their row groups were merged."""
+        found = set()
+        for name in names:
+            base = base_offset_of(name, SEGMENT)
+            known = None if base is None else self._closed.get(base)
+            if base is not None and known is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    if (self.folder / name).stat().st_size != known.size:
+                        found.add(base)
+        return found
+
+    def _known(self, base: int, changed: Collection[int]) -> Segment | None:
+        """Return a closed segment that is known, unless it was replaced."""
+        if base in changed:
+            del self._closed[base]
+            self.catalog.drop_index(base)
+        return self._closed.get(base)
 
     def _close(self, base: int, *, damaged: bool) -> Segment | None:
         """Return a segment with a valid index, None if it has none."""

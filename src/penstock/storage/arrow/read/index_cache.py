@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.limits import INDEX_CACHE_BYTES_MAX
@@ -26,6 +27,7 @@ class IndexCache:
         self._bytes = 0
         self._indexes: OrderedDict[int, tuple[Index, int]] = OrderedDict()
         self._lock = threading.Lock()
+        self._loading = threading.Lock()  # a segment and its index are replaced one after the other
         self.rebuilt = 0
         """Indexes that were missing or stale and were rebuilt."""
 
@@ -39,14 +41,32 @@ class IndexCache:
 
         It is read from its file, or rebuilt from the segment; raise OSError.
         """
+        found = self._cached(base_offset)
+        if found is not None:
+            return found
+        with self._loading:
+            found = self._cached(base_offset)
+            if found is None:
+                found = self._load(base_offset, end_offset)
+                self.put(found)
+        return found
+
+    def _cached(self, base_offset: int) -> Index | None:
         with self._lock:
             found = self._indexes.get(base_offset)
-            if found is not None:
-                self._indexes.move_to_end(base_offset)
-                return found[0]
-        index = self._load(base_offset, end_offset)
-        self.put(index)
-        return index
+            if found is None:
+                return None
+            self._indexes.move_to_end(base_offset)
+            return found[0]
+
+    def exchange(self, index: Index, replace: Callable[[], None]) -> None:
+        """Call `replace`, which replaces a segment and its index file; then use the new index.
+
+        No index is loaded meanwhile. If `replace` raises, the segment is as before.
+        """
+        with self._loading:
+            replace()
+            self.put(index)
 
     def put(self, index: Index) -> None:
         """Add an index to the cache."""

@@ -23,7 +23,7 @@ from penstock.limits import (
 )
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.file_names import segment_path
-from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.segment import (
     COLUMN_FORMAT,
     HEAD_BYTES_MAX,
@@ -37,8 +37,9 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.format.topic_horizons import NO_HORIZONS, TopicHorizons
-from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.columns import ColumnReader, SmallRowGroup
+from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.walk import Bad, Good, walk
 from penstock.storage.rows import read_whole_batch
@@ -240,9 +241,10 @@ def read_pieces(
         expires = piece.first_offset < horizons.highest
         needed = {*wanted, "topic", "offset"} if expires else {*wanted}
         read = [name for name in SCHEMA.names if name in needed]
+        start_offset, end_offset = max(first, piece.first_offset), min(last, piece.end_offset)
         for base_offset, batch in _PieceReader(folder, piece, read, damaged, reading).batches():
-            start = max(first - base_offset, 0)
-            count = min(last - base_offset, len(batch)) - start
+            start = max(start_offset - base_offset, 0)
+            count = min(end_offset - base_offset, len(batch)) - start
             if count <= 0:
                 continue
             found = batch if count == len(batch) else batch.slice(start, count)
@@ -271,27 +273,30 @@ class _PieceReader:
         self.damaged = damaged
         self.reading = reading
         self.position = piece.position
+        self.end = piece.position + piece.size
         self.expected = piece.first_offset
+        self.moved = False
 
     def batches(self) -> Iterator[Placed]:
-        end = self.piece.position + self.piece.size
         handle = TieredFiles().open_to_read(self.path)
         try:
             head, first_bytes = self._head(handle)
             some = self._column_reader(handle, head)
             size = PIECE_READ_BYTES
-            while self.position < end:
+            while self.position < self.end:
                 if some is not None:
                     try:
-                        yield from self._some_columns(some, end)
+                        yield from self._some_columns(some)
                     except SmallRowGroup:
                         size = COLUMN_GROUPS_READ_BYTES
                     except BadRowGroup:
-                        yield from self._walked(end)
+                        if self._find_again(head):
+                            continue
+                        yield from self._walked()
                         return
-                    if self.position == end:
+                    if self.position == self.end:
                         return
-                size = min(size, end - self.position)
+                size = min(size, self.end - self.position)
                 if self.reading is not None:
                     self.reading(size)
                 buffer, filled = _read(handle, first_bytes, self.position, size)
@@ -299,10 +304,12 @@ class _PieceReader:
                 if row_groups:
                     yield from self._decoded(buffer, row_groups)
                     size = PIECE_READ_BYTES
-                elif filled - len(first_bytes) == size and self.position + size < end:
+                elif filled - len(first_bytes) == size and self.position + size < self.end:
                     size *= 2  # a large row group
+                elif self._find_again(head):
+                    size = PIECE_READ_BYTES
                 else:
-                    yield from self._walked(end)
+                    yield from self._walked()
                     return
         finally:
             os.close(handle)
@@ -323,10 +330,32 @@ class _PieceReader:
             handle, head, self.columns, size_min=COLUMN_GROUP_BYTES_MIN, reading=self.reading
         )
 
-    def _some_columns(self, reader: ColumnReader, end: int) -> Iterator[Placed]:
+    def _find_again(self, head: Head | None) -> bool:
+        """Go to where the rest of the piece is, if the segment has merged row groups by now.
+
+        The file is open: its row groups stay where they are.
+        """
+        if self.moved or head is None or head.last_crc is None:
+            return False
+        self.moved = True
+        if self.expected >= self.piece.end_offset:
+            self.position = self.end
+            return True
+        entry = Entry(self.expected, 0, self.position, 0, 0, 0)
+        found = moved_places(TieredFiles(), Place(self.path, entry), self.piece.end_offset)
+        if not found:
+            return False
+        position, last = found[0].entry.position, found[-1].entry
+        if (position, last.position + last.size) == (self.position, self.end):
+            return False
+        self.position, self.end = position, last.position + last.size
+        self.expected = found[0].entry.base_offset
+        return True
+
+    def _some_columns(self, reader: ColumnReader) -> Iterator[Placed]:
         """Yield row groups with the wanted columns; raise SmallRowGroup or BadRowGroup."""
-        while self.position < end:
-            row_group, batch = reader.read(self.position, end, base_offset=self.expected)
+        while self.position < self.end:
+            row_group, batch = reader.read(self.position, self.end, base_offset=self.expected)
             self.position += row_group.size
             self.expected = row_group.base_offset + row_group.count
             yield row_group.base_offset, batch
@@ -381,8 +410,9 @@ class _PieceReader:
             raise error
         self.damaged(error)
 
-    def _walked(self, end: int) -> Iterator[Placed]:
+    def _walked(self) -> Iterator[Placed]:
         """Continue past damage, and report it."""
+        end = self.end
         for step in walk(
             TieredFiles(),
             self.path,

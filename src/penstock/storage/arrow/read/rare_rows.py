@@ -40,8 +40,8 @@ log = structlog.get_logger("penstock.log")
 _FEW_ROWS: Final = 8
 """Messages that are read one by one from any large row group."""
 
-_Version = tuple[int, int, int]
-"""Inode, time and size of a file: they tell that it was replaced."""
+_Version = tuple[int, int, int, int]
+"""Inode, time and size of a row index, size of its segment: they tell that one was replaced."""
 
 
 class Row(NamedTuple):
@@ -148,7 +148,7 @@ class RareRows:
             found = rows_path(self._folder, base).stat()
         except OSError:
             return None
-        version = found.st_ino, found.st_mtime_ns, found.st_size
+        version = found.st_ino, found.st_mtime_ns, found.st_size, segment.size
         with self._lock:
             known = self._open.get(base)
             if known is not None and known[0] == version:

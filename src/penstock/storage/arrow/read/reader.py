@@ -25,6 +25,7 @@ from penstock.storage.arrow.format.segment import (
 from penstock.storage.arrow.format.topic_horizons import TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
+from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.arrow.read.rare_rows import Picked, RareRows
 from penstock.storage.arrow.read.runs import Run, RunFinder
 from penstock.storage.arrow.read.stored_row_group import StoredRowGroup
@@ -63,7 +64,9 @@ def _checked(data: bytes, place: Place, words: stored.SegmentWords | None) -> St
     except BadRowGroup as error:
         reason = f"{place.path.name} at {entry.position}: {error}"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason) from error
-    if row_group.base_offset != entry.base_offset or not check_row_group(data, row_group):
+    if (row_group.base_offset, row_group.count) != (entry.base_offset, entry.count) or (
+        not check_row_group(data, row_group)
+    ):
         reason = f"{place.path.name} at {entry.position}: the checksum is wrong"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason)
     return StoredRowGroup(data, row_group, words)
@@ -120,7 +123,13 @@ def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) 
     place = catalog.place_of_time(timestamp_us)
     if place is None or place.entry.base_offset >= end:
         return end
-    found = read_row_group(files, place)
+    try:
+        found = read_row_group(files, place)
+    except LogDamaged:
+        moved = moved_places(files, place, place.entry.base_offset + 1)
+        if not moved:
+            raise
+        found = read_row_group(files, moved[0])
     return min(found.base_offset + found.row_at_time(timestamp_us), end)
 
 
@@ -197,6 +206,7 @@ class RowGroupReader:
         tiered: bool = False,
     ) -> None:
         result: Fetched | LogError
+        exchanges = self._catalog.exchanges
         try:
             run = self._runs.find(offset, end, topics)
             if not tiered and run.places and not run.places[0].path.exists():
@@ -204,6 +214,9 @@ class RowGroupReader:
                 return
             result = self._read(run)
         except LogError as error:
+            if isinstance(error, LogDamaged) and self._catalog.exchanged_since(exchanges):
+                self._fetch(offset, end, then, topics, tiered=tiered)  # row groups were merged
+                return
             result = error
         except Exception as error:
             log.exception("reading failed", offset=offset)

@@ -23,6 +23,7 @@ from penstock.storage.arrow.format.segment import (
 )
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.catalog import Place
+from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.dictionaries import RECORD_SCHEMA, DictionaryDecoder
 from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import SCHEMA
@@ -223,16 +224,38 @@ class _RangeReader:
             return
         good: list[Entry] = []
         start = at = len(first_bytes)
-        for place in run:
-            if self._check(view[at : at + place.entry.size], place.entry):
+        for number, place in enumerate(run):
+            fault = self._fault(view[at : at + place.entry.size], place.entry)
+            if not fault:
                 good.append(place.entry)
+            elif moved := self._moved(run[number:]):
+                yield from self._decoded(buffer, start, at, good)
+                yield from self._moved_run(run[number:], moved)
+                return
             else:
                 yield from self._decoded(buffer, start, at, good)
                 good = []
                 start = at + place.entry.size
-                self._report(place, "its checksum is wrong")
+                self._report(place, fault)
             at += place.entry.size
         yield from self._decoded(buffer, start, at, good)
+
+    def _moved(self, run: list[Place]) -> list[Place]:
+        """Return where row groups of a segment are, if it was replaced by one with merged ones."""
+        last = run[-1].entry
+        return moved_places(self.view.files, run[0], last.base_offset + last.count)
+
+    def _moved_run(self, run: list[Place], moved: list[Place]) -> Iterator[_Sized]:
+        """Yield the messages of row groups from those that have them now."""
+        first, last = self.first, self.last
+        end = run[-1].entry.base_offset + run[-1].entry.count
+        self.first, self.last = max(first, run[0].entry.base_offset), min(last, end)
+        self.path = ""  # it has another head
+        try:
+            for each in self._runs(moved):
+                yield from self._run(each)
+        finally:
+            self.first, self.last = first, last
 
     def _head(self, place: Place) -> bytes:
         """Return the head of the segment of a row group; it is read once for each segment."""
@@ -246,13 +269,15 @@ class _RangeReader:
                 self.head = _HEAD
         return self.head
 
-    def _check(self, piece: memoryview, entry: Entry) -> bool:
-        """Return whether this is the row group of the entry, and its checksums are correct."""
+    def _fault(self, piece: memoryview, entry: Entry) -> str:
+        """Return why this is not the row group of the entry; empty if it is, and good."""
         try:
             row_group = parse_row_group(piece)
         except BadRowGroup:
-            return False
-        return row_group.base_offset == entry.base_offset and check_row_group(piece, row_group)
+            return "its checksum is wrong"
+        if row_group.base_offset != entry.base_offset or not check_row_group(piece, row_group):
+            return "its checksum is wrong"
+        return "" if row_group.count == entry.count else "the index is not of this segment"
 
     def _decoded(
         self, buffer: pa.Buffer, start: int, end: int, entries: list[Entry]

@@ -398,6 +398,8 @@ def _survey(
     )
     if first.fault and first.head:
         found.damage.insert(0, _bad_head(base, first, first.fault))
+    if first.head and not first.fault and first.head.last_crc is not None:
+        found = found._replace(last_crc=first.head.last_crc)
     return found
 
 

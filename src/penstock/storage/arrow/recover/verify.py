@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.errors import LogDamaged
+from penstock.limits import LOG_OPEN_TRIES_MAX
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import (
     JOURNAL,
@@ -116,7 +117,9 @@ class _Verification:
                 heads[number] = read_head(
                     self.files, self.folder, base, log_id=log_id, partition=self.partition
                 )
-            reached = yield from self._segment(base, heads[number], following, reached)
+            reached = yield from self._whole_segment(
+                base, heads[number], following, reached, log_id
+            )
         if state is not None and reached.end < state.end:
             yield _missing(reached.end, reached.end, state.end)
         topics = read_topics(self.files, self.folder)
@@ -137,6 +140,37 @@ class _Verification:
         except FileNotFoundError as error:
             return error.strerror or "it is missing"
         return ""
+
+    def _whole_segment(
+        self,
+        base: int,
+        first: FirstBytes,
+        following: FirstBytes | None,
+        reached: _Reached,
+        log_id: int | None,
+    ) -> Generator[Damage, None, _Reached]:
+        """Check one segment, again if a broker replaces it meanwhile; return its end."""
+        path = segment_path(self.folder, base)
+        for left in reversed(range(LOG_OPEN_TRIES_MAX)):
+            totals = self.segments, self.row_groups, self.messages, self.bytes
+            inode = _inode(path)
+            if inode is not None:  # it may have been replaced since all heads were read
+                first = read_head(
+                    self.files, self.folder, base, log_id=log_id, partition=self.partition
+                )
+            found, end = [], reached
+            steps = self._segment(base, first, following, reached)
+            while True:
+                try:
+                    found.append(next(steps))
+                except StopIteration as stop:
+                    end = stop.value
+                    break
+            if not left or _inode(path) == inode:
+                break
+            self.segments, self.row_groups, self.messages, self.bytes = totals
+        yield from found
+        return end
 
     def _segment(
         self, base: int, first: FirstBytes, following: FirstBytes | None, reached: _Reached
@@ -268,6 +302,8 @@ class _Verification:
         self.progress(size - reported)
         if previous_end is not None and bads:
             end = max(end, previous_end)
+        if first.head is not None and not first.fault and first.head.last_crc is not None:
+            crc = first.head.last_crc  # its row groups were merged; the next head has this one
         return _Reached(end, None if bads else crc)
 
     def _judged(
@@ -317,6 +353,14 @@ class _Verification:
             expected = f"{row_group.count} from {row_group.base_offset}"
             return f"{len(batch)} messages from {first}, not {expected}"
         return ""
+
+
+def _inode(path: Path) -> int | None:
+    """Return the inode of a file, None if it is missing: a replaced file has another."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def _missing(segment: int, first_offset: int, resumes_at: int) -> Damage:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
@@ -17,6 +18,7 @@ from penstock.storage.arrow.format.removed_topics import (
     load_removed,
     save_removed,
 )
+from penstock.storage.arrow.format.segment import HEAD_BYTES_MAX, BadHead, parse_head
 from penstock.storage.arrow.read.pieces import Span, read_pieces
 from penstock.storage.files import Files
 
@@ -88,16 +90,34 @@ class RemovalRecord:
                 yield index.end_offset, None
                 return
             left = REMOVED_ROW_GROUPS_READ_MAX
+            is_merged = self._is_merged(base)
             for number, listed in index.last_row_groups():
                 entry = index.entry(number)
-                names = listed
-                if names is None and left:
+                end = entry.base_offset + entry.count
+                found: Mapping[str, int] | None = None
+                if left and (listed is None or is_merged):
                     left -= 1
-                    names = self._read_names(index, number)
-                yield entry.base_offset + entry.count, names
+                    found = self._read_ends(index, number)
+                if found is None or not is_merged:
+                    yield end, listed if found is None else list(found)
+                    continue
+                wanted = found.keys() if listed is None else found.keys() & set(listed)
+                for name in sorted(wanted, key=found.__getitem__, reverse=True):
+                    yield found[name], [name]
 
-    def _read_names(self, index: Index, number: int) -> Sequence[str] | None:
-        """Return the topics of a row group that has too many for the index; None if unknown.
+    def _is_merged(self, base: int) -> bool:
+        """Return whether a local segment has merged row groups.
+
+        Streams stand at the ends of those that it had before, so the ends of its topics are read.
+        """
+        try:
+            data = self._files.read(segment_path(self._folder, base), 0, HEAD_BYTES_MAX)
+            return parse_head(data).last_crc is not None
+        except (OSError, BadHead):
+            return False
+
+    def _read_ends(self, index: Index, number: int) -> Mapping[str, int] | None:
+        """Return the topics of a row group, each with the end of its messages; None if unknown.
 
         A segment that is only in an object store is not fetched.
         """
@@ -105,19 +125,27 @@ class RemovalRecord:
         if not segment_path(self._folder, base).exists():
             return None
         entry = index.entry(number)
-        names: set[str] = set()
+        ends: dict[str, int] = {}
         try:
             for batch in read_pieces(
                 self._folder,
                 [Span(base, index, number, number + 1).part(number, number + 1)],
                 first=entry.base_offset,
                 last=entry.base_offset + entry.count,
-                columns=["topic"],
+                columns=["topic", "offset"],
             ):
-                names.update(pc.unique(batch.column("topic")).to_pylist())
+                topics = batch.column("topic")
+                rows = pa.table({"id": topics.indices, "offset": batch.column("offset")})
+                last = rows.group_by("id").aggregate([("offset", "max")])
+                for name, offset in zip(
+                    pc.take(topics.dictionary, last.column("id")).to_pylist(),
+                    last.column("offset_max").to_pylist(),
+                    strict=True,
+                ):
+                    ends[name] = max(offset + 1, ends.get(name, 0))
         except (LogDamaged, OSError):
             return None
-        return list(names)
+        return ends
 
 
 def _is_whole(index: Index) -> bool:

@@ -1,4 +1,4 @@
-"""Writes the row indexes of closed segments, in a thread of its own.
+"""Merges row groups and writes the row indexes of closed segments, in a thread of its own.
 
 Neither a commit nor a stop waits for it. What was not written is written after the next start.
 """
@@ -26,6 +26,7 @@ from penstock.storage.arrow.format.row_index_file import (
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.reader import read_row_group
 from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.files import Files
 
 __all__ = ["RowIndexing"]
@@ -39,8 +40,17 @@ class RowIndexing:
     It takes ROW_INDEX_SHARE of the time of a thread, so that publishers do not notice it.
     """
 
-    def __init__(self, files: Files, catalog: Catalog, *, share: float = ROW_INDEX_SHARE) -> None:
+    def __init__(
+        self,
+        files: Files,
+        catalog: Catalog,
+        *,
+        share: float = ROW_INDEX_SHARE,
+        merging: SegmentMerging | None = None,
+    ) -> None:
+        """Row groups are merged by `merging` before a segment is indexed."""
         self._files = files
+        self._merging = merging
         self._catalog = catalog
         self._share = share
         self._seen: set[int] = set()  # segments with a row index, or that get none
@@ -56,9 +66,15 @@ class RowIndexing:
     def stop(self) -> None:
         """End the thread; an unfinished row index is removed."""
         self._stopping.set()
+        if self._merging is not None:
+            self._merging.stop()
         self._wanted.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def has_seen(self, base_offset: int) -> bool:
+        """Return whether the row groups of a segment were merged, or are. Any thread may call."""
+        return base_offset in self._seen
 
     def wake(self) -> None:
         """Look for closed segments; any thread may call."""
@@ -86,6 +102,13 @@ class RowIndexing:
                 self._index(waiting[-1], is_newest=waiting[-1] is closed[-1])
 
     def _index(self, segment: Segment, *, is_newest: bool) -> None:
+        try:
+            if self._merging is not None:
+                segment = self._merging.merge(segment)
+        except OSError as error:
+            log.warning("row groups not merged", segment=segment.base_offset, error=str(error))
+        except Exception:  # the thread must continue
+            log.exception("row groups not merged", segment=segment.base_offset)
         try:
             self.index(segment)
         except OSError as error:

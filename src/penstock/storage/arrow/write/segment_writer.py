@@ -72,7 +72,7 @@ class SegmentWriter:
             base_offset=base_offset,
             previous_end=previous_end,
             previous_crc=previous_crc,
-            **({} if words is None else {"words": words}),
+            words=words,
         )
         self._head_crc = crc32c([first_bytes])
         self.size = len(first_bytes)

@@ -73,8 +73,13 @@ class Tiering:
         log_id: int,
         partition: int,
         horizon: Callable[[], int],
+        is_ready: Callable[[int], bool] = lambda _: True,
     ) -> None:
-        """`horizon` returns the horizon that is stored in log.json."""
+        """`horizon` returns the horizon that is stored in log.json.
+
+        A closed segment is uploaded when `is_ready` says so of its base offset.
+        """
+        self._is_ready = is_ready
         self._files = files
         self._folder = folder
         self._catalog = catalog
@@ -181,11 +186,15 @@ class Tiering:
         for segment in self._closed():
             if self._stopping.is_set():
                 return
-            if segment.base_offset not in self._tiered:
+            base = segment.base_offset
+            if base in self._tiered or not self._is_ready(base):
+                continue
+            with self._catalog.claimed(base) as is_free:
                 try:
-                    self._upload(segment)
+                    if is_free:
+                        self._upload(segment)
                 except FileNotFoundError:
-                    if segment.base_offset >= self._horizon():
+                    if base >= self._horizon():
                         raise
 
     def _upload(self, segment: Segment) -> None:

@@ -57,7 +57,8 @@ class TopicExpiry:
         ]
         self._later = later
         self._bytes: dict[tuple[int, int], int] = {}  # of a rule in a closed segment
-        self._rows: dict[tuple[int, int], int] = {}  # of a rule in a row group that was read
+        # Of a rule in a row group that was read, by the row group's offset and count.
+        self._rows: dict[tuple[int, int, int], int] = {}
         self._kept: dict[int, int] = {}
         self._thread: threading.Thread | None = None
         self._search_at = 0.0
@@ -211,7 +212,7 @@ class TopicExpiry:
     ) -> int:
         """Count the messages of a rule in a row group whose index does not name its topics."""
         entry = index.entry(place)
-        known = self._rows.get((number, entry.base_offset))
+        known = self._rows.get((number, entry.base_offset, entry.count))
         if known is None:
             wanted = self._wanted(number)
             known = 0
@@ -228,7 +229,7 @@ class TopicExpiry:
                 )
             if len(self._rows) > _ROW_GROUPS_KNOWN_MAX:
                 self._rows.clear()
-            self._rows[number, entry.base_offset] = known
+            self._rows[number, entry.base_offset, entry.count] = known
         return known
 
     # --- Last messages

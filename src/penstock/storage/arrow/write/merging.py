@@ -1,0 +1,367 @@
+"""Merges the small row groups of a closed segment: it is written again with larger ones.
+
+A commit writes a row group, so a quiet log has row groups of one message, each with kilobytes of
+metadata. Offsets, ids, times and all other columns stay as they are.
+
+The new file is complete and on disk before it gets the name of the old one. The index follows; if
+the process is killed between the two, recovery builds it from the segment. Readers that have the
+old file open go on with it, others find row groups again (`read/moved_places.py`).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import structlog
+
+from penstock._kernels.crc32c import crc32c
+from penstock.errors import LogDamaged
+from penstock.limits import (
+    BLOCK_ROWS_MAX,
+    INDEX_TOPICS_MAX,
+    LOG_FREE_BYTES_MIN,
+    MERGE_BYTES_MAX,
+    MERGE_GROUP_BYTES,
+    MERGE_GROUPS_MIN,
+    MERGE_READ_BYTES_MAX,
+    MERGE_SAVED_PART_MIN,
+    MERGE_SECONDS_MAX,
+    MERGE_SHARE,
+)
+from penstock.storage.arrow.format.file_names import rows_path, segment_path, tiered_path
+from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index, save_index
+from penstock.storage.arrow.format.segment import (
+    COLUMN_FORMAT,
+    END_OF_STREAM,
+    HEAD_BYTES_MAX,
+    BadHead,
+    Columns,
+    encode_row_group,
+    head,
+    head_words,
+    parse_head,
+    parse_row_group,
+)
+from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.arrow.read.reader import read_row_groups
+from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.files import TEMPORARY, Files
+from penstock.storage.rows import read_whole_batch
+from penstock.storage.schema import SCHEMA
+
+__all__ = ["SegmentMerging", "columns_of", "runs_of"]
+
+log = structlog.get_logger("penstock.log")
+
+_NULLABLE: Final = ("key", "created", "correlation", "status")
+_DICTIONARIES: Final = ("topic", "sender")
+_STEP: Final = 64
+"""Row groups that are read before the thread rests."""
+
+
+class _Stopped(Exception):
+    """The broker stops: the old segment stays."""
+
+
+class Run(NamedTuple):
+    """Row groups of an index that become one, with numbers from `first` up to `last`."""
+
+    first: int
+    last: int
+
+
+class SegmentMerging:
+    """Merges row groups of closed segments, in the thread that calls `merge`."""
+
+    def __init__(self, files: Files, catalog: Catalog, *, share: float = MERGE_SHARE) -> None:
+        """Let the thread work for a `share` of its time."""
+        self._files = files
+        self._catalog = catalog
+        self._share = share
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Leave the segment that is being merged as it was. Any thread may call."""
+        self._stopping.set()
+
+    def merge(self, segment: Segment) -> Segment:
+        """Merge the row groups of a segment if that saves much; return it as it is then.
+
+        Raise OSError. The segment is unchanged then, or its index is missing.
+        """
+        with self._catalog.claimed(segment.base_offset) as is_free:
+            if not is_free or self._catalog.damage_between(segment.base_offset, segment.end_offset):
+                return segment
+            try:
+                return self._merge(segment)
+            except (_Stopped, StaleIndex, BadHead, LogDamaged):
+                return segment  # damage stays where it is
+            finally:
+                self._files.remove(self._temporary(segment))
+
+    def _temporary(self, segment: Segment) -> Path:
+        path = segment_path(self._catalog.folder, segment.base_offset)
+        return path.with_name(path.name + TEMPORARY)
+
+    def _merge(self, segment: Segment) -> Segment:
+        folder, base = self._catalog.folder, segment.base_offset
+        path = segment_path(folder, base)
+        index, summary = load_index(self._files, folder, base)
+        runs = list(runs_of(index))
+        if (
+            not _is_worthwhile(index, runs, segment.size)
+            or summary.segment_size != segment.size
+            or index.missing
+            or index.entry(0).base_offset != base
+            or self._exists(tiered_path(folder, base))
+            or not self._exists(path)
+            or self._files.free_bytes(folder) < segment.size + LOG_FREE_BYTES_MIN
+        ):
+            return segment
+        first_bytes = self._files.read(path, 0, HEAD_BYTES_MAX)
+        found = parse_head(first_bytes, path=str(path))
+        if found.format < COLUMN_FORMAT:
+            return segment
+        started = time.monotonic()
+        new_head = head(
+            found.log_id,
+            partition=found.partition,
+            base_offset=base,
+            previous_end=found.previous_end,
+            previous_crc=found.previous_crc,
+            last_crc=summary.last_crc,
+            words=head_words(first_bytes),
+        )
+        made = self._write(segment, new_head, found.previous_crc, index, runs)
+        size = made.end + len(END_OF_STREAM)
+        if size >= segment.size or made.index.end_offset != segment.end_offset:
+            return segment
+        new = Segment(base, segment.end_offset, size, made.index.last_us)
+        new_summary = summary._replace(
+            segment_size=size, head_crc=crc32c([new_head]), last_us=made.index.last_us
+        )
+        if not self._exchange(segment, new, made.index, new_summary):
+            return segment
+        log.info(
+            "row groups merged", segment=base, row_groups=len(index), merged=len(made.index),
+            size=segment.size, merged_size=size, seconds=time.monotonic() - started,
+        )  # fmt: skip
+        return new
+
+    def _exists(self, path: Path) -> bool:
+        try:
+            self._files.size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _exchange(self, old: Segment, new: Segment, index: Index, summary: Summary) -> bool:
+        """Put the new file in the place of the old one, and write its index; raise OSError."""
+        folder, base = self._catalog.folder, old.base_offset
+        failed: list[OSError] = []
+
+        def replace() -> None:
+            self._files.remove(rows_path(folder, base))  # it has positions in the old file
+            self._files.rename(self._temporary(old), segment_path(folder, base))
+            try:
+                self._files.sync_folder(folder)
+                save_index(self._files, folder, index, summary)
+            except OSError as error:  # reading or the next start builds the index
+                failed.append(error)
+
+        is_kept = self._catalog.exchange(old, new, index, replace)
+        if failed:
+            log.warning("index not written", segment=base, error=str(failed[0]))
+        return is_kept
+
+    # --- The new file
+
+    def _write(
+        self, segment: Segment, new_head: bytes, previous_crc: int, index: Index, runs: list[Run]
+    ) -> "_Made":
+        """Write the new segment under a temporary name; it is on disk when this returns."""
+        temporary = self._temporary(segment)
+        self._files.remove(temporary)
+        handle = self._files.create(temporary)
+        try:
+            self._files.append(handle, [new_head])
+            made = _Made(Index(segment.base_offset), new_head, previous_crc)
+            path = segment_path(self._catalog.folder, segment.base_offset)
+            for run in runs:
+                rows = self._read(path, index, run, new_head)
+                with self._resting():
+                    self._files.append(handle, [made.add(rows, index.entry(run.first).base_offset)])
+            self._files.append(handle, [END_OF_STREAM])
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+        return made
+
+    def _read(self, path: Path, index: Index, run: Run, new_head: bytes) -> pa.RecordBatch:
+        """Read and check the row groups of a run; raise LogDamaged or _Stopped."""
+        rows = _Rows()
+        for first in range(run.first, run.last, _STEP):
+            numbers = range(first, min(first + _STEP, run.last))
+            places = [Place(path, index.entry(number)) for number in numbers]
+            with self._resting():
+                found = read_row_groups(self._files, places)
+                stream = b"".join([new_head, *(each.data for each in found), END_OF_STREAM])
+                try:
+                    with pa.ipc.open_stream(stream) as reader:
+                        for _ in places:
+                            rows.add(read_whole_batch(reader))
+                except (pa.ArrowException, OSError, StopIteration) as error:
+                    end = places[-1].entry.base_offset + places[-1].entry.count
+                    raise LogDamaged(places[0].entry.base_offset, end, str(error)) from error
+        return rows.joined()
+
+    @contextlib.contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Wait after some work, so that it is a share of the time; raise _Stopped."""
+        began = time.monotonic()
+        yield
+        if self._stopping.wait((time.monotonic() - began) * (1 / self._share - 1)):
+            raise _Stopped
+
+
+class _Rows:
+    """Collects rows for a merged row group; its dictionaries have each name once."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[pa.Array]] = [[] for _ in SCHEMA]
+        self._names: dict[str, dict[bytes, int]] = {name: {} for name in _DICTIONARIES}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a row group."""
+        for field, column, found in zip(SCHEMA, batch.columns, self._columns, strict=True):
+            names = self._names.get(field.name)
+            if names is None:
+                found.append(column)
+                continue
+            numbers = [names.setdefault(each, len(names)) for each in _names(column.dictionary)]
+            found.append(pc.take(pa.array(numbers, pa.uint16()), column.indices))
+
+    def joined(self) -> pa.RecordBatch:
+        """Return all rows as one batch, whose columns begin at their first rows."""
+        columns = []
+        for field, found in zip(SCHEMA, self._columns, strict=True):
+            column = pa.concat_arrays(found)
+            names = self._names.get(field.name)
+            if names is not None:
+                words = pc.cast(pa.array(list(names), pa.binary()), pa.utf8())
+                column = pa.DictionaryArray.from_arrays(column, words)
+            columns.append(column)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        with pa.ipc.open_stream(sink.getvalue()) as reader:
+            return reader.read_next_batch()
+
+
+class _Made:
+    """What was written of a new segment: its index, its end, and its last checksum."""
+
+    def __init__(self, index: Index, new_head: bytes, previous_crc: int) -> None:
+        self.index = index
+        self.end = len(new_head)
+        self._head = new_head
+        self._last_crc = previous_crc
+
+    def add(self, rows: pa.RecordBatch, base_offset: int) -> bytes:
+        """Return the bytes of the next row group; raise AssertionError if they are wrong."""
+        columns = columns_of(rows, base_offset)
+        encoded = encode_row_group(columns, previous=self._last_crc, synced=base_offset)
+        data = b"".join(encoded.buffers)
+        with pa.ipc.open_stream(b"".join([self._head, data, END_OF_STREAM])) as reader:
+            if not read_whole_batch(reader).equals(rows):
+                raise AssertionError(f"the row group at {base_offset} is not what it was")
+        self.index.add_row_group(data, parse_row_group(data), self.end)
+        self.end += len(data)
+        self._last_crc = encoded.crc32c
+        return data
+
+
+def runs_of(index: Index) -> Iterator[Run]:
+    """Yield the row groups of an index in runs within the limits of a merged row group."""
+    first = rows = size = read = 0
+    topics: set[str] = set()
+    begun_us = 0
+    for number in range(len(index)):
+        entry = index.entry(number)
+        names = index.topics_of(number)
+        rows += entry.count
+        size += max(entry.size - MERGE_GROUP_BYTES, 0)
+        read += entry.size
+        topics.update(names or ())
+        if number > first and (
+            names is None
+            or rows > BLOCK_ROWS_MAX
+            or size > MERGE_BYTES_MAX
+            or read > MERGE_READ_BYTES_MAX
+            or len(topics) > INDEX_TOPICS_MAX
+            or abs(entry.last_us - begun_us) > MERGE_SECONDS_MAX * 1_000_000
+        ):
+            yield Run(first, number)
+            first, rows, read = number, entry.count, entry.size
+            size = max(entry.size - MERGE_GROUP_BYTES, 0)
+            topics = set(names or ())
+        if number == first:
+            begun_us = entry.first_us
+            if names is None:  # it has more topics than an index lists
+                yield Run(number, number + 1)
+                first, rows, size, read, topics = number + 1, 0, 0, 0, set()
+    if first < len(index):
+        yield Run(first, len(index))
+
+
+def _is_worthwhile(index: Index, runs: Sequence[Run], size: int) -> bool:
+    if len(index) < MERGE_GROUPS_MIN:
+        return False
+    return (len(index) - len(runs)) * MERGE_GROUP_BYTES >= MERGE_SAVED_PART_MIN * size
+
+
+def columns_of(batch: pa.RecordBatch, base_offset: int) -> Columns:
+    """Return the buffers of a batch of the log's schema whose columns begin at their first rows."""
+    buffers: list[memoryview | bytes | int] = []
+    for column in batch.columns:
+        sizes = _sizes(column)
+        for buffer, size in zip(column.buffers(), sizes, strict=True):
+            view = b"" if buffer is None else memoryview(buffer).cast("B")[:size]
+            buffers.append(size if view and not bytes(view).strip(b"\0") else view)
+    return Columns(
+        base_offset=base_offset,
+        count=len(batch),
+        header_count=len(batch.column("headers").values),
+        null_counts=tuple(batch.column(name).null_count for name in _NULLABLE),
+        buffers=buffers,
+        topics=_names(batch.column("topic").dictionary),
+        senders=_names(batch.column("sender").dictionary),
+    )
+
+
+def _names(dictionary: pa.Array) -> list[bytes]:
+    found: list[bytes] = pc.cast(dictionary, pa.binary()).to_pylist()
+    return found
+
+
+def _sizes(column: pa.Array) -> list[int]:
+    """Return the bytes of each flattened buffer that belong to a column without an offset."""
+    count, kind = len(column), column.type
+    bitmap = (count + 7) // 8
+    if pa.types.is_list(kind):
+        pairs = column.values
+        found = [bitmap, 4 * (count + 1), (len(pairs) + 7) // 8]
+        for number in range(2):
+            found += _sizes(pairs.field(number))
+        return found
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        ends = memoryview(column.buffers()[1]).cast("B")[4 * count : 4 * (count + 1)].cast("i")
+        return [bitmap, 4 * (count + 1), ends[0]]
+    width = kind.index_type.bit_width if pa.types.is_dictionary(kind) else kind.bit_width
+    return [bitmap, width // 8 * count]

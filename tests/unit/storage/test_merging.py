@@ -1,0 +1,478 @@
+"""Merged row groups have the messages of the small ones, and readers notice nothing."""
+
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.errors import LogDamaged, LogError
+from penstock.limits import INDEX_TOPICS_MAX, MERGE_SECONDS_MAX
+from penstock.ports import Fetched
+from penstock.ports.selection import Selection
+from penstock.storage.arrow.format.damage import Damage
+from penstock.storage.arrow.format.file_names import (
+    index_path,
+    partition_folder,
+    rows_path,
+    segment_path,
+    tiered_path,
+)
+from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.format.log_state import LogState, save_state
+from penstock.storage.arrow.format.segment import (
+    chained,
+    check_row_group,
+    parse_head,
+    parse_row_group,
+)
+from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.follow import LogFollower
+from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
+from penstock.storage.arrow.read.reader import RowGroupReader
+from penstock.storage.arrow.read.records import record_batches
+from penstock.storage.arrow.recover.recovery import Segment, recover
+from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
+from penstock.storage.arrow.write.removal_record import RemovalRecord
+from penstock.storage.arrow.write.row_indexing import RowIndexing
+from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.files import Files
+from penstock.storage.schema import SCHEMA
+from tests.support.log_rows import LOG_ID, START_US, columns, text_of
+from tests.support.power_cut import cuts
+from tests.support.recorded_files import RecordedFiles
+from tests.support.written_log import WrittenLog, flip
+from tests.unit.storage.test_row_index import any_message
+
+TOPICS = ("a", "b/1", "quiet")
+
+
+def write(
+    files: Files,
+    folder: Path,
+    *,
+    base: int = 0,
+    count: int = 300,
+    previous: tuple[int, int] = (0, 0),
+    rows: Callable[[int], int] = lambda number: 1 + number % 3,
+    topic: Callable[[int], str] = lambda offset: "quiet" if offset == 7 else TOPICS[offset % 2],
+) -> SegmentWriter:
+    """A closed segment of `count` small row groups."""
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=base,
+        previous_end=previous[0] or base, previous_crc=previous[1],
+    )  # fmt: skip
+    offset = base
+    for number in range(count):
+        size = rows(number)
+        names = [topic(each) for each in range(offset, offset + size)]
+        values = [text_of(each) for each in range(offset, offset + size)]
+        group = columns(offset, values, topics=names, first_us=START_US + 1000 * offset)
+        writer.append(group, synced=offset)
+        offset += size
+    writer.seal()
+    return writer
+
+
+def two_segments(files: Files, data: Path, *, count: int = 300) -> Catalog:
+    folder = partition_folder(data, 0)
+    files.make_folder(folder)
+    first = write(files, folder, count=count)
+    end = first.end_offset
+    write(files, folder, base=end, count=3, previous=(end, first.last_crc))
+    save_state(files, folder, LogState(LOG_ID, 0))
+    return opened(files, folder)
+
+
+def opened(files: Files, folder: Path) -> Catalog:
+    found = recover(files, folder, partition=0)
+    return Catalog(files, folder, found.segments, found.damage, horizon=found.horizon)
+
+
+def merge(files: Files, catalog: Catalog) -> Segment:
+    segment = catalog.segments()[0]
+    assert isinstance(segment, Segment)
+    return SegmentMerging(files, catalog, share=1.0).merge(segment)
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def planned(catalog: Catalog, folder: Path, columns: list[str]) -> Callable[[], list[Any]]:
+    """A read that was planned now, and is done later, as in a task of Spark."""
+    end = catalog.segments()[-1].end_offset
+    pieces = [each for task in cut(plan(catalog, 0, end, Selection()), 7) for each in task]
+    return lambda: rows_of(read_pieces(folder, pieces, first=3, last=end - 2, columns=columns))
+
+
+@pytest.fixture
+def files() -> Files:
+    return Files()
+
+
+@pytest.fixture
+def catalog(files: Files, tmp_path: Path) -> Catalog:
+    return two_segments(files, tmp_path)
+
+
+def good(folder: Path) -> Verified:
+    *findings, totals = verify(Files(), folder)
+    assert not findings
+    assert isinstance(totals, Verified)
+    return totals
+
+
+def test_merged_row_groups_have_the_same_messages(catalog: Catalog, tmp_path: Path) -> None:
+    before = rows_of(record_batches(LogView(tmp_path)))
+    old = catalog.segments()[0]
+    new = merge(Files(), catalog)
+    assert new.size < old.size / 5
+    assert new._replace(size=0) == old._replace(size=0)  # type: ignore[union-attr]
+    assert catalog.segments()[0] is new
+    assert len(catalog.index(new)) == 1
+    assert rows_of(record_batches(LogView(tmp_path))) == before
+    totals = good(catalog.folder)
+    assert (totals.messages, totals.row_groups) == (len(before), 4)
+
+
+def test_messages_of_every_kind_are_as_they_were(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    with WrittenLog(tmp_path) as log:
+        for _ in range(300):
+            log.put(*(any_message(chance, f"t/{chance.randrange(9)}") for _ in range(2)))
+    before = rows_of(record_batches(LogView(tmp_path)))
+    with pytest.MonkeyPatch.context() as patch:  # times of these messages are far apart
+        patch.setattr("penstock.storage.arrow.write.merging.MERGE_SECONDS_MAX", 1e9)
+        new = merge(Files(), opened(Files(), partition_folder(tmp_path, 0)))
+    assert new.size < 300_000
+    assert rows_of(record_batches(LogView(tmp_path))) == before
+    good(partition_folder(tmp_path, 0))
+
+
+def test_a_log_goes_on_behind_a_merged_segment(tmp_path: Path) -> None:
+    folder = partition_folder(tmp_path, 0)
+    with WrittenLog(tmp_path) as log:
+        log.put_many(300, rows=1)
+    merge(Files(), opened(Files(), folder))
+    for rebuilt in (False, True):
+        if rebuilt:
+            index_path(folder, 0).unlink()
+        with WrittenLog(tmp_path) as log:
+            log.put_many(1)
+        good(folder)
+
+
+def test_other_arrow_readers_read_a_merged_segment(catalog: Catalog) -> None:
+    merge(Files(), catalog)
+    path = segment_path(catalog.folder, 0)
+    with pa.ipc.open_stream(path.read_bytes()) as reader:
+        found = reader.read_all()
+    assert found.schema.equals(SCHEMA)
+    assert found.column("offset").to_pylist() == list(range(600))
+
+
+# --- Readers that looked up row groups before ------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["offset", "value", "topic"], SCHEMA.names])
+def test_a_planned_read_gives_the_same_rows(catalog: Catalog, names: list[str]) -> None:
+    read = planned(catalog, catalog.folder, names)
+    before = read()
+    merge(Files(), catalog)
+    assert read() == before
+    index_path(catalog.folder, 0).unlink()  # a moment before it is written
+    assert read() == before
+
+
+def test_a_planned_read_of_a_topic_gives_the_same_rows(catalog: Catalog) -> None:
+    spans = plan(catalog, 0, 600, Selection(topics=frozenset(["quiet"])))
+    pieces = [each.part(each.first, each.last) for each in spans]
+
+    def read() -> list[Any]:
+        found = read_pieces(catalog.folder, pieces, first=0, last=600, columns=["offset", "topic"])
+        return rows_of(found)
+
+    before = read()
+    merge(Files(), catalog)
+    assert read() == before
+
+
+@pytest.mark.parametrize("wanted", [None, "a".__eq__])
+def test_commands_that_read_meanwhile(
+    catalog: Catalog, tmp_path: Path, wanted: Callable[[str], bool] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("penstock.storage.arrow.read.records.RECORDS_READ_BYTES", 100_000)
+    before = rows_of(record_batches(LogView(tmp_path), wanted=wanted))
+    reading = record_batches(LogView(tmp_path), wanted=wanted)
+    found = next(reading).to_pylist()
+    merge(Files(), catalog)
+    assert found + rows_of(reading) == before
+
+
+def test_a_time_is_found_by_a_view_of_before(catalog: Catalog, tmp_path: Path) -> None:
+    view = LogView(tmp_path)
+    view.catalog.index(view.segments[0])
+    merge(Files(), catalog)
+    for offset in (0, 1, 250, 599):
+        assert view.find_time(START_US + 1000 * offset) == offset
+
+
+def test_a_follower_sees_the_merged_segment(catalog: Catalog, tmp_path: Path) -> None:
+    follower = LogFollower(tmp_path)
+    assert len(follower.catalog.index(follower.catalog.segments()[0])) == 300
+    merge(Files(), catalog)
+    follower.refresh()
+    assert len(follower.catalog.index(follower.catalog.segments()[0])) == 1
+    assert follower.damage == []
+
+
+def test_replay_goes_on_while_row_groups_are_merged(catalog: Catalog) -> None:
+    class MergingFiles(Files):
+        """Merges between the look-up of row groups and the read of them."""
+
+        merged = False
+
+        def read(self, path: Path, position: int, size: int) -> bytes:
+            if not self.merged and position:
+                self.merged = True
+                merge(Files(), catalog)
+            return super().read(path, position, size)
+
+    files = MergingFiles()
+    reader = RowGroupReader(files, catalog, lambda call: call())
+    found: list[Fetched | LogError] = []
+    answered = threading.Event()
+
+    def then(result: Fetched | LogError) -> None:
+        found.append(result)
+        answered.set()
+
+    reader.fetch(5, 600, then)
+    assert answered.wait(10)
+    reader.close()
+    assert files.merged
+    (fetched,) = found
+    assert isinstance(fetched, Fetched)
+    batch = Batch()
+    fetched.groups[0].load(batch, TopicTable())
+    assert (fetched.groups[0].base_offset, len(batch)) == (0, 600)
+
+
+def test_verify_checks_a_segment_again_that_was_replaced(catalog: Catalog) -> None:
+    class MergingFiles(Files):
+        merged = False
+
+        def size(self, path: Path) -> int:
+            if not self.merged and path.name.endswith(".arrows"):
+                self.merged = True
+                merge(Files(), catalog)
+            return super().size(path)
+
+    *findings, totals = verify(MergingFiles(), catalog.folder)
+    assert not findings
+    assert isinstance(totals, Verified)
+    assert (totals.segments, totals.row_groups) == (2, 4)
+
+
+def test_damage_in_a_merged_segment_is_reported(catalog: Catalog, tmp_path: Path) -> None:
+    read = planned(catalog, catalog.folder, ["offset", "value"])
+    merge(Files(), catalog)
+    flip(segment_path(catalog.folder, 0), 20_000)
+    with pytest.raises(LogDamaged):
+        read()
+    with pytest.raises(LogDamaged):
+        rows_of(record_batches(LogView(tmp_path)))
+    assert any(isinstance(each, Damage) for each in verify(Files(), catalog.folder))
+
+
+# --- When, and when not -----------------------------------------------------------------------------
+
+
+def is_left_alone(catalog: Catalog) -> bool:
+    path = segment_path(catalog.folder, 0)
+    before = path.read_bytes()
+    old = catalog.segments()[0]
+    new = merge(Files(), catalog)
+    return new is old and path.read_bytes() == before and not list(catalog.folder.glob("*.new"))
+
+
+def test_a_segment_with_few_row_groups_is_left_alone(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(20)
+    assert is_left_alone(opened(Files(), partition_folder(tmp_path, 0)))
+
+
+def test_large_row_groups_are_left_alone(files: Files, tmp_path: Path) -> None:
+    folder = partition_folder(tmp_path, 0)
+    files.make_folder(folder)
+    write(files, folder, rows=lambda _: 100)
+    assert is_left_alone(opened(files, folder))
+
+
+def test_a_damaged_segment_is_left_alone(catalog: Catalog) -> None:
+    flip(segment_path(catalog.folder, 0), 300_000)
+    assert is_left_alone(catalog)
+
+
+def test_a_segment_in_an_object_store_is_left_alone(catalog: Catalog) -> None:
+    tiered_path(catalog.folder, 0).write_bytes(b"{}")
+    assert is_left_alone(catalog)
+
+
+def test_a_segment_that_is_being_uploaded_is_left_alone(catalog: Catalog) -> None:
+    with catalog.claimed(0) as is_free:
+        assert is_free
+        assert is_left_alone(catalog)
+    assert not is_left_alone(catalog)
+
+
+def test_a_stop_leaves_the_segment_alone(catalog: Catalog) -> None:
+    merging = SegmentMerging(Files(), catalog)
+    merging.stop()
+    old = catalog.segments()[0]
+    assert isinstance(old, Segment)
+    assert merging.merge(old) is old
+    assert not list(catalog.folder.glob("*.new"))
+
+
+def test_a_segment_that_retention_removes_meanwhile_stays_removed(catalog: Catalog) -> None:
+    class RemovingFiles(Files):
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            catalog.forget([0], 600)
+            segment_path(catalog.folder, 0).unlink()
+
+    old = catalog.segments()[0]
+    assert isinstance(old, Segment)
+    assert SegmentMerging(RemovingFiles(), catalog, share=1.0).merge(old) is old
+    assert not list(catalog.folder.glob("00000000000000000000.arrows*"))
+
+
+def test_a_merged_segment_is_not_merged_again(catalog: Catalog) -> None:
+    merge(Files(), catalog)
+    assert is_left_alone(catalog)
+
+
+def index_of(times: list[int], topics: Callable[[int], list[str] | None]) -> Index:
+    index = Index(0)
+    for number, time_us in enumerate(times):
+        entry = Entry(number, 1, 4096 * number, 2100, time_us, time_us)
+        names = topics(number)
+        index.add(entry, names, None if names is None else [1] * len(names))
+    return index
+
+
+def test_a_merged_row_group_is_bounded_in_time_and_topics() -> None:
+    minute = int(MERGE_SECONDS_MAX * 1_000_000)
+    times = [0, minute, minute + 1, minute + 2, 5 * minute]
+    runs = list(runs_of(index_of(times, lambda _: ["a"])))
+    assert [tuple(each) for each in runs] == [(0, 2), (2, 4), (4, 5)]
+    many = index_of([0] * (INDEX_TOPICS_MAX + 5), lambda number: [str(number)])
+    assert [tuple(each) for each in runs_of(many)] == [
+        (0, INDEX_TOPICS_MAX), (INDEX_TOPICS_MAX, INDEX_TOPICS_MAX + 5),
+    ]  # fmt: skip
+    unlisted = index_of([0] * 5, lambda number: None if number == 2 else ["a"])
+    assert [tuple(each) for each in runs_of(unlisted)] == [(0, 2), (2, 3), (3, 5)]
+    assert list(runs_of(Index(0))) == []
+
+
+def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(300, rows=1)
+    folder = partition_folder(tmp_path, 0)
+    size = segment_path(folder, 0).stat().st_size
+    catalog = opened(Files(), folder)
+    merging = SegmentMerging(Files(), catalog)
+    done = threading.Event()
+    merge, merging.merge = merging.merge, lambda each: (merge(each), done.set())[0]  # type: ignore[method-assign]
+    indexing = RowIndexing(Files(), catalog, merging=merging)
+    indexing.start()
+    assert done.wait(20)
+    indexing.stop()
+    assert segment_path(folder, 0).stat().st_size < size / 4
+    good(folder)
+
+
+def test_an_old_row_index_is_removed(catalog: Catalog) -> None:
+    rows_path(catalog.folder, 0).write_bytes(b"of the old segment")
+    merge(Files(), catalog)
+    assert not rows_path(catalog.folder, 0).exists()
+
+
+def test_the_record_of_removed_topics_is_as_exact_as_before(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    end = catalog.segments()[1].base_offset
+    copy = tmp_path / "copy"
+    shutil.copytree(catalog.folder, copy / "0")
+    small = RemovalRecord(Files(), copy / "0", horizon=0).save([0], end, [])
+    merge(Files(), catalog)
+    merged = RemovalRecord(Files(), catalog.folder, horizon=0).save([0], end, [])
+    assert small.ends.keys() == merged.ends.keys()
+    assert all(merged.ends[name] <= small.ends[name] for name in small.ends)
+    assert merged.ends["quiet"] == 8
+
+
+def test_the_head_says_what_the_next_one_expects(catalog: Catalog) -> None:
+    merge(Files(), catalog)
+    first, second = (
+        parse_head(segment_path(catalog.folder, each.base_offset).read_bytes()[:8192])
+        for each in catalog.segments()
+    )
+    assert first.last_crc == second.previous_crc
+    assert second.last_crc is None
+
+
+def test_row_groups_behind_merged_ones_are_chained_in_a_copy(catalog: Catalog) -> None:
+    data = segment_path(catalog.folder, 600).read_bytes()
+    start = parse_head(data).size
+    row_group = parse_row_group(data, start)
+    taken = data[start : start + row_group.size]
+    row_group = parse_row_group(taken)
+    assert chained(taken, row_group, row_group.previous) == taken
+    changed = chained(taken, row_group, 0xABCDEF)
+    found = parse_row_group(changed)
+    assert (found.previous, found.base_offset) == (0xABCDEF, 600)
+    assert check_row_group(changed, found)
+    assert len(changed) == len(taken)
+
+
+# --- Power cuts -------------------------------------------------------------------------------------
+
+
+def test_the_power_may_fail_at_any_point_of_a_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_GROUPS_MIN", 8)
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_READ_BYTES_MAX", 20_000)
+    data = Path("/data")
+    files = RecordedFiles()
+    catalog = two_segments(files, data, count=12)
+    files.sync_folder(catalog.folder)
+    begun = len(files.operations)
+    assert merge(files, catalog).size < 20_000
+    chance = random.Random(1)
+    seen = set()
+    for _, disk in cuts(files, start=begun):
+        _, states = disk.states(chance, 12)
+        for state in states:
+            left = RecordedFiles(state)
+            found = recover(left, catalog.folder, partition=0)
+            assert found.damage == []
+            assert found.cuts == []
+            assert found.next_offset == catalog.segments()[-1].end_offset
+            *findings, totals = verify(left, catalog.folder)
+            assert findings == []
+            assert isinstance(totals, Verified)
+            assert totals.messages == found.next_offset
+            seen.add(totals.row_groups)
+            assert not [name for name in left.names(catalog.folder) if name.endswith(".new")]
+    assert seen == {15, 5}
