@@ -219,6 +219,8 @@ class Groups:
                 return
             group.members[member] = None
             group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            if self._store.is_shared:
+                self._start_sweeper()  # it tells other nodes of the members, also without messages
             then()
             self.later(0.0, begin)
 
@@ -226,7 +228,9 @@ class Groups:
             self._delivery.wake(group)
             self._dead_letters.bury(group)
 
-        if group.saved_changes < 0 or group.is_used < self._store.is_shared:
+        # A store that is under way may say that the group has no members.
+        is_seen = not self._store.is_shared or (group.is_used and not group.is_saving)
+        if group.saved_changes < 0 or not is_seen:
             group.on_stored.append(stored)
             if not group.is_saving:
                 self._save(group)
@@ -411,7 +415,10 @@ class Groups:
 
         Release it if nothing uses it.
         """
-        if group.is_saving or group.is_removed:
+        if group.is_removed:
+            then(NoSuchGroup(group.name))
+            return
+        if group.is_saving:
             self._dirty[group] = None
             self._start_sweeper()
             return
