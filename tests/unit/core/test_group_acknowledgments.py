@@ -7,7 +7,7 @@ import pytest
 from penstock.core.access import ANYONE
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import GroupSettings, Ledger
-from penstock.limits import GROUP_POLL_FULL_SECONDS, GROUP_POLL_SECONDS
+from penstock.limits import GROUP_POLL_FULL_SECONDS, GROUP_POLL_SECONDS, GROUP_SWEEP_SECONDS
 from tests.support.fakes import RecordingLink
 from tests.support.group_desk import HERALD, LAMAMQ, GroupDesk
 
@@ -124,11 +124,15 @@ def test_a_client_without_answers_acknowledges_by_receiving() -> None:
     desk.send("a b c d")
     desk.wait(GROUP_POLL_SECONDS)
     assert desk.unacked == 4, "its system has not taken them"
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.states["g"].offsets == {0: 0}
     member.take()
     desk.wait(GROUP_POLL_SECONDS / 2)
     assert desk.unacked == 4
     desk.wait(GROUP_POLL_SECONDS / 2)
     assert desk.unacked == 0
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.states["g"].offsets == {0: 4}
 
 
 def test_only_the_messages_whose_bytes_were_taken_are_done() -> None:

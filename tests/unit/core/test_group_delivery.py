@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from penstock.core.groups import delivery as group_delivery
-from penstock.core.groups.group import Group, Member, hash_of
+from penstock.core.groups.group import Group, Member, TopicOwners, hash_of
 from penstock.errors import LogUnavailable
 from penstock.limits import (
     GROUP_FETCHES_MAX,
@@ -310,6 +310,29 @@ def test_what_members_of_an_ordered_group_have_failed_goes_to_the_member_of_each
     first.drain()
     second.drain()
     assert (first.read(), second.read()) == ("a c", "b d")
+
+
+def test_members_of_topics_are_found_again_when_members_change_or_topics_were_removed() -> None:
+    desk = GroupDesk()
+    clients = [desk.join("channel/+@group=g,ordered=topic") for _ in range(2)]
+    first, second = map(member_of, clients)
+    owners = TopicOwners(first.group)
+    owners.reset([first, second], 0)
+    owners.place(3, name="a", is_read=True)
+    owners.place(5, name="b", is_read=False)
+    owner = owners.owner(3)
+    assert owner in {first, second}
+    assert owners.owner(5) is None
+    assert list(owners.slot_of_topic) == [0, 0, 0, 2 + [first, second].index(owner), 0, 1]
+    owners.reset([first, second], 0)
+    assert owners.owner(3) is owner, "nothing has changed"
+    owners.reset([first, second], 1)
+    assert not owners.slot_of_topic, "a number may be that of another topic now"
+    owners.place(3, name="a", is_read=True)
+    owners.reset([second], 1)
+    assert not owners.slot_of_topic
+    owners.place(3, name="a", is_read=True)
+    assert owners.owner(3) is second
 
 
 # --- Figures --------------------------------------------------------------------------------------

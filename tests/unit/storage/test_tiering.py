@@ -16,8 +16,10 @@ from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.records import record_batches
+from penstock.storage.arrow.read.segment_cache import save_cache_limit
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.files import Files
 from penstock.storage.object_store import ObjectStore
 from penstock.storage.options import LogOptions, Retention, TierOptions
 from tests.support.object_store import bucket, s3_endpoint
@@ -281,3 +283,13 @@ def test_a_log_without_the_setting_reads_what_is_in_the_store(
         assert offsets_of(log) == list(range(18))
     finally:
         log.close()
+
+
+def test_the_limit_of_the_cache_is_written_when_it_changes(tmp_path: Path) -> None:
+    save_cache_limit(Files(), tmp_path, 1000)
+    (path,) = tmp_path.iterdir()
+    first = path.stat().st_ino, path.read_bytes()
+    save_cache_limit(Files(), tmp_path, 1000)
+    assert (path.stat().st_ino, path.read_bytes()) == first
+    save_cache_limit(Files(), tmp_path, 100)
+    assert path.read_bytes() != first[1]

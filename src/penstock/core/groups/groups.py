@@ -300,16 +300,13 @@ class Groups:
             partition.reader.find_time(timestamp_us, partial(found, number))
 
     def _follow(self, group: Group) -> None:
-        """Route the topics of a group; raise InvalidPattern or TooManyPatternShapes."""
-        if group.is_followed:
-            return
+        """Route the topics of a group, once; raise InvalidPattern or TooManyPatternShapes."""
 
         def routed() -> None:
             group.is_routed = True
             self._delivery.wake(group)
 
         self._router.subscribe(group.mark, group.pattern, routed)
-        group.is_followed = True
         if group.reads_dead_letters and group.pattern != group.dead_topic:
             self._router.subscribe(group.mark, group.dead_topic)
 
