@@ -1,12 +1,15 @@
-"""A server that stops: what is stored last has some time, whatever came before it took."""
+"""A server: what it refuses to start, and what has time when it stops."""
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from penstock.errors import CannotListen
 from penstock.server import server as module
 from penstock.server.server import Server
+from penstock.transport.addresses import Address
 
 
 class SlowGroups:
@@ -56,3 +59,16 @@ def test_a_disk_that_does_not_store_the_states_does_not_hold_up_the_stop(
         return groups
 
     assert not asyncio.run(stop()).is_stored
+
+
+def test_a_broker_without_a_log_serves_no_tables(tmp_path: Path) -> None:
+    async def listen() -> None:
+        server = Server()
+        await server.start()
+        try:
+            await server.listen_flight(Address("tcp", "127.0.0.1", 0), data=tmp_path)
+        finally:
+            await server.stop()
+
+    with pytest.raises(CannotListen, match="there is no log"):
+        asyncio.run(listen())
