@@ -130,10 +130,13 @@ def test_a_slow_subscriber_is_served_from_the_log_and_comes_back() -> None:
     assert quick.read() == words("a b c d e")
     desk.log.commit()
     assert not desk.log.reads, "nothing is read for one that cannot take it"
+    assert desk.broker.catch_up is not None
+    assert desk.broker.catch_up.behind(slow.session) == 3
     slow.drain()
     desk.log.answer_all()
     assert slow.read() == words("c d e")
     assert slow.live
+    assert desk.broker.catch_up.behind(slow.session) == 0
     desk.send("f")
     assert slow.read() == words("f")
     assert desk.broker.counters.messages_sent[PROTOCOLS["herald"]] == 12

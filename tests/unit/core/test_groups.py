@@ -1,83 +1,20 @@
 """Consumer groups of a broker: what is stored, what is refused, and what stays in memory."""
 
-from collections.abc import Callable
-
+import msgspec
 import pytest
 
 from penstock.core.access import ANYONE
-from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.groups import Groups, GroupSettings
-from penstock.core.routing import Encoding
-from penstock.core.sessions import Session
-from penstock.errors import LogUnavailable, NoHistory
+from penstock.core.broker import Broker
+from penstock.errors import GroupElsewhere, LogUnavailable, NoHistory, NoSuchGroup
+from penstock.limits import GROUP_OWNER_SECONDS, GROUP_SWEEP_SECONDS
 from penstock.memory import Purpose
-from penstock.ports import GroupState
-from penstock.protocols import PROTOCOLS
 from tests.support.fakes import FakeClock, RecordingLink
+from tests.support.group_desk import HERALD, LAMAMQ, GroupDesk, Store
 from tests.support.kept_log import KeptLog
-
-LAMAMQ = Encoding(PROTOCOLS["lamamq"], "big")
-
-
-class Store:
-    """See ports.GroupStore: `error` fails the next calls."""
-
-    is_shared = False
-
-    def __init__(self) -> None:
-        self.states: dict[str, GroupState] = {}
-        self.error: Exception | None = None
-        self.saves = 0
-
-    def load(self, group: str, then: Callable[[GroupState | Exception | None], None]) -> None:
-        then(self.error or self.states.get(group))
-
-    def save(self, state: GroupState, then: Callable[[Exception | None], None]) -> None:
-        self.saves += 1
-        if self.error is None:
-            self.states[state.group] = state
-        then(self.error)
-
-    def forget(self, group: str, then: Callable[[Exception | None], None]) -> None:
-        self.states.pop(group, None)
-        then(self.error)
-
-
-class Desk:
-    """A broker with groups, a log, a store and a clock that a test moves."""
-
-    def __init__(self, **settings: float) -> None:
-        self.log = KeptLog()
-        self.clock = FakeClock()
-        self.store = Store()
-        self.broker = Broker(
-            log=self.log,
-            reader=self.log,
-            group_store=self.store,
-            clock=self.clock,
-            settings=BrokerSettings(groups=GroupSettings(**settings)),  # type: ignore[arg-type]
-        )
-        self.log.topics = self.broker.topics
-        self.log.settle = self.broker.settle
-
-    @property
-    def groups(self) -> Groups:
-        assert self.broker.groups is not None
-        return self.broker.groups
-
-    def join(self, text: str = "a@group=g") -> Session:
-        session = self.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
-        self.groups.open("g", lambda: None)
-        self.broker.subscribe(session, text)
-        return session
-
-    def wait(self, seconds: float) -> None:
-        self.clock.seconds += seconds
-        self.broker.timers.run_due()
 
 
 def test_a_group_is_stored_before_its_first_member_is_answered() -> None:
-    desk = Desk()
+    desk = GroupDesk()
     answered: list[int] = []
     session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
     desk.groups.open("g", lambda: None)
@@ -89,21 +26,21 @@ def test_a_group_is_stored_before_its_first_member_is_answered() -> None:
 
 
 def test_a_group_leaves_memory_with_its_last_member_and_is_not_stored_without_a_change() -> None:
-    desk = Desk()
+    desk = GroupDesk()
     first, second = desk.join(), desk.join()
-    desk.broker.close(first)
+    first.close()
     desk.wait(1)
     assert "g" in desk.groups
-    desk.broker.close(second)
+    second.close()
     desk.wait(1)
     assert "g" not in desk.groups
     assert desk.store.saves == 1
-    assert not second.memberships
+    assert second.has_left
     assert second.link.account.size(Purpose.GROUPS) == 0
 
 
 def test_a_group_that_could_never_be_stored_does_not_stay() -> None:
-    desk = Desk()
+    desk = GroupDesk()
     session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
     desk.groups.open("g", lambda: None)
     desk.store.error = OSError("no space left on device")
@@ -115,12 +52,12 @@ def test_a_group_that_could_never_be_stored_does_not_stay() -> None:
 
 
 def test_a_state_that_cannot_be_read_is_no_new_group() -> None:
-    desk = Desk()
+    desk = GroupDesk()
     desk.store.error = OSError("input/output error")
     with pytest.raises(LogUnavailable, match="cannot be read"):
         desk.join()
     desk.store.error = None
-    assert desk.join().memberships
+    assert not desk.join().has_left
 
 
 def test_a_broker_that_cannot_store_groups_has_none() -> None:
@@ -132,10 +69,318 @@ def test_a_broker_that_cannot_store_groups_has_none() -> None:
 
 
 def test_a_session_is_once_in_a_group() -> None:
-    desk = Desk()
-    session = desk.join()
+    desk = GroupDesk()
+    session = desk.join("a@group=g").session
     desk.groups.open("g", lambda: None)
     assert not desk.broker.subscribe(session, "a@group=g")
     assert len(desk.groups.members("g")) == 1
     assert desk.broker.unsubscribe(session, "a@group=g")
     assert not desk.broker.unsubscribe(session, "a@group=g")
+
+
+# --- Where a group begins -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "got"),
+    [
+        ("", ""),
+        (",earliest", "a b c d"),
+        (",#3", "d"),
+        (",#0", "a b c d"),
+        (",-90s", "c d"),
+        (",-10h", "a b c d"),
+        (",2023-11-14T22:30:30Z", "c d"),
+        (",2500-01-01T00:00:00Z", ""),
+    ],
+)
+def test_a_new_group_begins_where_its_first_member_says(start: str, got: str) -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    desk.wait(60)
+    desk.send("c d")
+    desk.wait(60)
+    member = desk.join(f"channel/+@group=g{start}")
+    assert member.read() == got
+    desk.send("e")
+    assert member.read() == "e"
+    other = desk.join("channel/+@group=g,earliest")
+    assert other.read() == "", "a group that exists goes on"
+
+
+def test_a_group_delivers_nothing_before_its_time_is_looked_up() -> None:
+    desk = GroupDesk()
+    desk.send("a")
+    member = desk.join("channel/+@group=g,-1s", runs=False)
+    desk.send("b", commits=False)
+    desk.log.commit()
+    desk.broker.timers.run_due()
+    assert member.read() == ""
+    desk.run()
+    assert member.read() == "a b"
+
+
+def test_a_time_that_cannot_be_looked_up_is_the_first_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = GroupDesk()
+    desk.send("a")
+    desk.wait(60)
+    desk.send("b")
+    failed = LogUnavailable("input/output error")
+    monkeypatch.setattr(desk.log, "find_time", lambda _, then: then(failed))
+    member = desk.join("channel/+@group=g,-1s")
+    assert member.read() == "a b"
+
+
+# --- Changes --------------------------------------------------------------------------------------
+
+
+def test_a_change_is_stored_after_a_while_and_what_is_stored_is_not_stored_again() -> None:
+    desk = GroupDesk()
+    member = desk.join()
+    desk.wait(1)
+    before = desk.store.saves
+    desk.send("a b")
+    assert desk.store.saves == before
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.saves == before + 1
+    assert member.read() == "a b"
+    member.answer("a")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.states["g"].offsets == {0: 1}
+    saves = desk.store.saves
+    desk.wait(1)
+    assert desk.store.saves == saves
+
+
+def test_a_store_that_fails_is_repeated() -> None:
+    desk = GroupDesk()
+    member = desk.join()
+    desk.send("a")
+    member.read()
+    member.answer("a")
+    desk.store.error = OSError("no space left on device")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    desk.store.error = None
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.states["g"].offsets == {0: 1}
+
+
+@pytest.mark.parametrize(("offset", "at"), [(1, 2), (3, 3), (9, 4)])
+def test_a_reset_stays_in_the_log(offset: int, at: int) -> None:
+    desk = GroupDesk()
+    member = desk.join()
+    desk.send("a b")
+    desk.send("c d")
+    member.read()
+    desk.log.forget(2)
+    stored: list[Exception | None] = []
+    desk.groups.reset("g", {0: offset, 5: 1}, stored.append)
+    assert (stored, desk.store.states["g"].offsets) == ([None], {0: at})
+    desk.run()
+    assert member.read() == " ".join("abcd"[at:])
+
+
+def test_a_change_of_a_group_without_members_is_stored_and_leaves_memory() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    member = desk.join()
+    desk.send("a b")
+    member.read()
+    member.answer("a", failure="no")
+    desk.log.commit()
+    member.close()
+    desk.log.commit()
+    desk.wait(1)
+    assert "g" not in desk.groups
+    desk.groups.open("g", lambda: None)
+    stored: list[Exception | None] = []
+    assert desk.groups.redrive("g", stored.append) == 2
+    assert stored == [None]
+    desk.wait(1)
+    assert "g" not in desk.groups
+    assert desk.join().read() == "a b"
+
+
+def test_a_change_waits_for_a_store_that_is_under_way() -> None:
+    desk = GroupDesk()
+    desk.join()
+    desk.send("a b")
+    desk.store.is_holding = True
+    desk.wait(GROUP_SWEEP_SECONDS)
+    stored: list[Exception | None] = []
+    desk.groups.reset("g", {0: 1}, stored.append)
+    assert desk.store.states["g"].offsets == {0: 0}
+    desk.store.is_holding = False
+    desk.store.answer()
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert stored == [None]
+    assert desk.store.states["g"].offsets == {0: 1}
+
+
+def test_a_change_of_a_group_that_another_node_takes_over_meanwhile_fails() -> None:
+    desk = GroupDesk(store=shared())
+    desk.join()
+    desk.send("a b")
+    desk.store.is_holding = True
+    desk.wait(GROUP_SWEEP_SECONDS)
+    stored: list[Exception | None] = []
+    desk.groups.reset("g", {0: 1}, stored.append)
+    desk.store.error = GroupElsewhere("g", 3)
+    desk.store.answer()
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert [type(error) for error in stored] == [NoSuchGroup]
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.broker.timers.run_due() is None, "nothing is left to do for it"
+
+
+def test_all_groups_are_stored_when_the_broker_stops() -> None:
+    desk = GroupDesk()
+    answering, receiving = desk.join("channel/1@group=g"), desk.join("channel/2@group=h", HERALD)
+    desk.send("a")
+    desk.send("b", channel=2)
+    desk.store.is_holding = True
+    desk.wait(GROUP_SWEEP_SECONDS)  # a store of both is under way
+    answering.read()
+    answering.answer("a")
+    receiving.take()
+    stopped: list[bool] = []
+    desk.groups.flush(lambda: stopped.append(True))
+    desk.store.answer()
+    assert not stopped, "what came meanwhile is not stored"
+    desk.store.answer()
+    assert stopped == [True]
+    assert desk.store.states["g"].offsets == {0: 2}
+    assert desk.store.states["h"].offsets == {0: 2}
+
+
+def test_a_group_that_is_removed_has_no_members_and_no_state() -> None:
+    desk = GroupDesk()
+    member = desk.join()
+    desk.send("a")
+    assert member.read() == "a"
+    removed: list[Exception | None] = []
+    assert desk.groups.remove("g", removed.append) == [member.session]
+    assert removed == [None]
+    assert member.has_left
+    desk.wait(1)
+    assert ("g" in desk.groups, desk.store.states) == (False, {})
+    desk.send("b")
+    assert member.read() == ""
+
+
+# --- Several nodes --------------------------------------------------------------------------------
+
+
+def shared() -> Store:
+    return Store(is_shared=True)
+
+
+def used_at(desk: GroupDesk, node: int) -> None:
+    """Say in the stored state that the members of group g are at a node."""
+    state = desk.store.states["g"]
+    assert state.progress is not None
+    progress = msgspec.structs.replace(state.progress, used=True, node=node)
+    desk.store.states["g"] = msgspec.structs.replace(state, progress=progress)
+
+
+def is_used(desk: GroupDesk) -> bool:
+    progress = desk.store.states["g"].progress
+    assert progress is not None
+    return progress.used
+
+
+def test_other_nodes_see_that_a_group_has_members_here() -> None:
+    desk = GroupDesk(store=shared())
+    member = desk.join()
+    assert is_used(desk)
+    saves = desk.store.saves
+    desk.wait(GROUP_OWNER_SECONDS - 2 * GROUP_SWEEP_SECONDS)
+    assert desk.store.saves == saves
+    for _ in range(4):
+        desk.wait(GROUP_SWEEP_SECONDS)
+    assert desk.store.saves == saves + 1, "it is said again, without a change"
+    desk.wait(GROUP_OWNER_SECONDS)
+    assert desk.store.saves == saves + 2
+    member.close()
+    desk.wait(GROUP_SWEEP_SECONDS)
+    assert not is_used(desk)
+    assert "g" not in desk.groups
+
+
+def test_a_group_without_other_nodes_is_not_stored_again_without_a_change() -> None:
+    desk = GroupDesk()
+    desk.join()
+    desk.wait(1)
+    saves = desk.store.saves
+    desk.wait(3 * GROUP_OWNER_SECONDS)
+    assert desk.store.saves == saves
+    assert not is_used(desk)
+
+
+def test_a_member_joins_when_other_nodes_can_see_it() -> None:
+    desk = GroupDesk(store=shared())
+    first = desk.join()
+    desk.wait(1)
+    first.close()
+    desk.store.is_holding = True
+    desk.wait(GROUP_SWEEP_SECONDS)  # the store that says that there are no members
+    second = desk.open()
+    joined: list[bool] = []
+    desk.groups.open("g", lambda: None)
+    desk.broker.subscribe(second.session, "channel/+@group=g", lambda: joined.append(is_used(desk)))
+    desk.store.answer()
+    assert not joined
+    desk.store.answer()
+    assert joined == [True]
+    desk.send("a")
+    assert second.read() == "a"
+
+
+def test_the_members_of_a_group_are_at_one_node() -> None:
+    desk = GroupDesk(store=shared())
+    desk.join().close()
+    desk.wait(1)
+    used_at(desk, 3)
+    with pytest.raises(GroupElsewhere):
+        desk.join()
+    desk.groups.open("g", lambda: None)
+    for change in (
+        lambda: desk.groups.reset("g", {0: 0}, lambda _: None),
+        lambda: desk.groups.redrive("g", lambda _: None),
+        lambda: desk.groups.remove("g", lambda _: None),
+    ):
+        with pytest.raises(GroupElsewhere):
+            change()
+    assert "g" not in desk.groups
+    used_at(desk, 0)
+    assert not desk.join().has_left, "this node had them before it was restarted"
+
+
+def test_members_are_disconnected_when_another_node_has_taken_the_group_over() -> None:
+    desk = GroupDesk(store=shared())
+    first, second = desk.join(), desk.join("channel/+@group=g", HERALD)
+    desk.store.error = GroupElsewhere("g", 3)
+    desk.send("a b")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    for member in (first, second):
+        assert member.has_left
+        assert member.link.closed
+    assert "g" not in desk.groups
+
+
+def test_a_state_of_several_partitions_has_an_offset_of_each() -> None:
+    desk = GroupDesk()
+    desk.second_partition()
+    desk.send_elsewhere("x y")
+    member = desk.join("channel/+@group=g,earliest")
+    assert member.read() == "x y"
+    member.answer("x")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    state = desk.store.states["g"]
+    assert state.offsets == {0: 0, 1: 1}
+    assert state.progress is not None
+    assert state.progress.partitions == {0: 0, 1: 2}
+    member.close()
+    desk.wait(1)
+    assert desk.join().read() == "y"

@@ -83,6 +83,20 @@ def test_a_message_whose_commit_failed_is_not_the_last_one() -> None:
     assert client.live
 
 
+def test_a_message_is_the_last_one_again_when_the_commit_of_the_next_one_fails() -> None:
+    desk = desk_with((2, b"b1"))
+    first = last_client(desk, "#@last")  # the log is read for it, before the others come
+    settle(desk)
+    assert first.read() == [b"b1"]
+    desk.send("a1", channel=1)
+    desk.log.commit()
+    desk.send("a2", channel=1)
+    desk.log.fail()
+    client = last_client(desk, "#@last")
+    settle(desk)
+    assert client.read() == [b"b1", b"a1"]
+
+
 def test_messages_of_earlier_runs_are_found_in_the_log_once() -> None:
     desk = desk_with((1, b"a1"), (2, b"b1"))
     desk = desk.restarted()

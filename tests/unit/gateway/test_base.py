@@ -13,12 +13,14 @@ from penstock.gateway import base
 from penstock.gateway.detector import handler_for
 from penstock.gateway.herald import HeraldGateway
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import LARGE_READ_BYTES
 from penstock.memory import MemoryBudget, Purpose
 from penstock.middleware import HookStrategy
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.herald_bytes import frame, handshake_pub, handshake_sub, publish
+from tests.support.kept_log import KeptLog
 
 MIB = 1 << 20
 PING, PONG = frame(0x20), frame(0x21)
@@ -120,6 +122,45 @@ def test_a_gateway_yields_to_the_event_loop_after_its_time(
         broker.timers.run_due()
         assert not link.paused
     assert link.read() == 3 * PONG
+
+
+def joined(broker: Broker) -> RecordingLink:
+    """A herald client, with its handshake done."""
+    broker.topics.bind_channel(7, "channel/7")
+    link = RecordingLink()
+    link.handler = handler_for(broker, link, GatewayOptions(protocol=HERALD, order="little"))
+    link.handler.received(memoryview(handshake_sub(b"\x07")))
+    link.read()
+    return link
+
+
+def test_what_is_put_off_to_a_later_turn_is_not_processed_in_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(log=MemoryLog(), clock=FakeClock())
+    link = joined(broker)
+    broker.turn.end()
+    monkeypatch.setattr(broker.turn, "defers", lambda *_, **__: True)
+    assert link.handler.received(memoryview(PING)) == 0
+    assert (link.paused, link.read()) == (True, b"")
+    assert broker.turn.deferred_bytes == len(PING)
+    monkeypatch.undo()
+    broker.timers.run_due()
+    assert not link.paused
+    assert link.handler.received(memoryview(PING)) == len(PING)
+    assert link.read() == PONG
+    assert broker.turn.deferred_bytes == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_large_read_waits_while_the_log_is_behind(more: int) -> None:
+    log = KeptLog()
+    broker = Broker(log=log, clock=FakeClock())
+    link = joined(broker)
+    log.crowded = True
+    pings = PING * (LARGE_READ_BYTES // len(PING) + 1)
+    taken = link.handler.received(memoryview(pings)[: LARGE_READ_BYTES + more])
+    assert (taken == 0, link.paused) == (bool(more), bool(more))
 
 
 @pytest.mark.parametrize("forbidden", [False, True])

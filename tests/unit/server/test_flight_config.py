@@ -54,6 +54,10 @@ def test_tables_are_not_served_where_nobody_asked_for_them(tmp_path: Path) -> No
             "missing.key",
         ),
         (
+            f'address = "127.0.0.1:1"\nclient_ca = "{TLS}/client-ca.pem"',
+            "flight: client_ca needs certificate and key",
+        ),
+        (
             'address = "127.0.0.1:1"\n[broker]\ndurability = "memory"',
             'there are no tables with broker.durability = "memory"',
         ),

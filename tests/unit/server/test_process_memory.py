@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from penstock.limits import MEMORY_RELEASE_BYTES_MIN
 from penstock.memory import MemoryBudget, Purpose
 from penstock.server.process_memory import ProcessMemory, anonymous_bytes
 
@@ -131,11 +132,11 @@ def test_overhead_leaves_half_of_the_budget_to_clients() -> None:
 
 def test_freed_memory_is_returned_when_the_process_has_grown_not_more_than_once_a_second() -> None:
     process = Process()
-    process.resident += 16 * MIB
+    process.resident += MEMORY_RELEASE_BYTES_MIN - 1
     process.memory.tick(1.0)
     process.memory.stop()
     assert not process.released.is_set(), "it has grown by little"
-    process.resident += 32 * MIB
+    process.resident += 1
     process.memory.tick(1.1)
     process.memory.stop()
     assert process.released.is_set()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.routing import Encoding
-from penstock.errors import CannotKeep
+from penstock.errors import CannotKeep, ConfigError
+from penstock.ports import AuditEvent
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.server.config import (
     PROTOCOL_LIMITS,
@@ -134,4 +135,23 @@ def test_rules_that_were_compiled_for_another_configuration_are_not_used() -> No
     prepared = broker.prepare(principals("old"))
     broker.reload(principals("new"), prepared)
     assert set(broker.authenticator.principals) == {"new"}
+    broker.authenticator.close()
+
+
+def test_a_configuration_that_is_rejected_is_in_the_audit_log_and_the_old_one_stays() -> None:
+    recorded: list[tuple[AuditEvent, object]] = []
+
+    class Audit:
+        def record(self, event: AuditEvent, **fields: object) -> None:
+            recorded.append((event, fields["code"]))
+
+    def reread() -> Config:
+        raise ConfigError("penstock.toml:1", "listener[0]", "holds no certificate")
+
+    broker = running(principals("a"))
+    broker.server.broker.audit = Audit()
+    asyncio.run(_reread(broker, reread))
+    assert recorded == [(AuditEvent.CONFIGURATION_REJECTED, str(ConfigError.code))]
+    assert not broker.server.http.reload_succeeded
+    assert broker.config == principals("a")
     broker.authenticator.close()

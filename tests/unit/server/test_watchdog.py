@@ -1,6 +1,8 @@
 """The watchdog measures stalls of a real loop and names their cause."""
 
+import asyncio
 import sys
+import threading
 import time
 from typing import Any
 
@@ -9,7 +11,7 @@ import structlog
 
 from penstock.core.stalls import Stall, Stalls
 from penstock.gateway.base import Gateway
-from penstock.server.watchdog import _describe
+from penstock.server.watchdog import Watchdog, _describe
 from tests.support import lamamq_bytes as lm
 from tests.support.http_live import HttpBroker
 from tests.support.live import LiveBroker
@@ -74,6 +76,17 @@ def test_it_can_be_turned_off() -> None:
     with LiveBroker(stall_seconds=0) as broker:
         broker.call(lambda: time.sleep(0.1))
         assert stalls_of(broker) == Stalls()
+
+
+def test_its_thread_has_ended_after_a_stop() -> None:
+    async def watch() -> None:
+        watchdog = Watchdog(Stalls(), interval_seconds=0.2)
+        watchdog.start()
+        assert "watchdog" in {each.name for each in threading.enumerate()}
+        watchdog.stop()
+        assert "watchdog" not in {each.name for each in threading.enumerate()}
+
+    asyncio.run(watch())
 
 
 def test_each_stall_is_in_one_bucket() -> None:

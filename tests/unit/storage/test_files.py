@@ -40,6 +40,17 @@ def test_reading_ends_where_the_file_does(tmp_path: Path) -> None:
         files.read(tmp_path / "b", 0, 1)
 
 
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_short_reads_are_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda handle, most, at: pread(handle, min(most, size), at))
+    assert Files().read(tmp_path / "a", 2, 5) == b"23456"
+    assert Files().read(tmp_path / "a", 2, 100) == b"23456789"
+
+
 def test_replace_leaves_the_old_file_when_it_fails(tmp_path: Path) -> None:
     path = tmp_path / "a"
     Files().replace(path, b"old")

@@ -19,8 +19,10 @@ from penstock.protocols.fleximq import FLEXIMQ
 from penstock.protocols.herald import HERALD
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
+from penstock.storage.arrow.format import row_index_file
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import index_path, rows_path
+from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.topic_horizons import RuleHorizon, TopicHorizons
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
@@ -351,6 +353,19 @@ def _wait(condition: Any) -> None:
             return
         changed.wait(0.01)
     raise AssertionError("the row indexes are not written")
+
+
+def test_only_large_row_groups_have_rare_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put(*(message("often" if row else "rare", b"x" * 40, row) for row in range(600)))
+    index, _ = load_index(Files(), LogView(tmp_path).catalog.folder, 0)
+    size = index.entry(0).size
+    for least, expected in ((size, True), (size + 1, False)):
+        monkeypatch.setattr(row_index_file, "ROW_INDEX_GROUP_BYTES_MIN", least)
+        assert row_index_file.may_be_rare(index, 0) is expected
+        assert row_index_file.is_useful(index) is expected
 
 
 def test_segments_without_rare_topics_get_no_row_index(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.read.pieces import cut, plan, read_pieces
 from penstock.storage.arrow.read.records import record_batches
+from penstock.storage.arrow.read.segment_cache import save_cache_limit
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.verify import Verified, verify
 from penstock.storage.arrow.write.tiering import Tiering
@@ -307,3 +308,13 @@ def test_a_segment_is_uploaded_when_its_row_groups_were_merged(tmp_path: Path, b
         assert tiering.status().segments == 0
         tiering.step()
         assert tiering.status().segments == 1
+
+
+def test_the_limit_of_the_cache_is_written_when_it_changes(tmp_path: Path) -> None:
+    save_cache_limit(Files(), tmp_path, 1000)
+    (path,) = tmp_path.iterdir()
+    first = path.stat().st_ino, path.read_bytes()
+    save_cache_limit(Files(), tmp_path, 1000)
+    assert (path.stat().st_ino, path.read_bytes()) == first
+    save_cache_limit(Files(), tmp_path, 100)
+    assert path.read_bytes() != first[1]

@@ -167,7 +167,6 @@ class Group:
         self.is_reading_ahead = False
         self.is_burying = False
         self.is_looking_up = False  # where it begins
-        self.is_followed = False  # whether its topics are routed, or will be
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False
         self.is_removed = False

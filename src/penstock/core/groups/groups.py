@@ -219,6 +219,8 @@ class Groups:
                 return
             group.members[member] = None
             group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            if self._store.is_shared:
+                self._start_sweeper()  # it tells other nodes of the members, also without messages
             then()
             self.later(0.0, begin)
 
@@ -226,7 +228,9 @@ class Groups:
             self._delivery.wake(group)
             self._dead_letters.bury(group)
 
-        if group.saved_changes < 0 or group.is_used < self._store.is_shared:
+        # A store that is under way may say that the group has no members.
+        is_seen = not self._store.is_shared or (group.is_used and not group.is_saving)
+        if group.saved_changes < 0 or not is_seen:
             group.on_stored.append(stored)
             if not group.is_saving:
                 self._save(group)
@@ -296,16 +300,13 @@ class Groups:
             partition.reader.find_time(timestamp_us, partial(found, number))
 
     def _follow(self, group: Group) -> None:
-        """Route the topics of a group; raise InvalidPattern or TooManyPatternShapes."""
-        if group.is_followed:
-            return
+        """Route the topics of a group, once; raise InvalidPattern or TooManyPatternShapes."""
 
         def routed() -> None:
             group.is_routed = True
             self._delivery.wake(group)
 
         self._router.subscribe(group.mark, group.pattern, routed)
-        group.is_followed = True
         if group.reads_dead_letters and group.pattern != group.dead_topic:
             self._router.subscribe(group.mark, group.dead_topic)
 
@@ -411,7 +412,10 @@ class Groups:
 
         Release it if nothing uses it.
         """
-        if group.is_saving or group.is_removed:
+        if group.is_removed:
+            then(NoSuchGroup(group.name))
+            return
+        if group.is_saving:
             self._dirty[group] = None
             self._start_sweeper()
             return
