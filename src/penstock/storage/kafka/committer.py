@@ -7,6 +7,9 @@ process as the owner of the partition; otherwise a newer process has taken over,
 
 A thread that librdkafka does not return from is replaced: its commit has failed, and the next
 producer finds out whether it is in Kafka.
+
+A row group of a namespace is sent to the Kafka topic of the namespace. Kafka's answer has its place
+there. Then a reference with the place is sent to the first topic, in the same transaction.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -24,18 +27,42 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from penstock.errors import KafkaUnusable, LogDamaged, NodeTakenOver, OffsetBelowHorizon
 from penstock.limits import (
     KAFKA_CLOSE_SECONDS_MAX,
+    KAFKA_NAMESPACE_BYTES_MIN,
     KAFKA_OFFSETS_RESERVED,
     KAFKA_OPEN_SECONDS_MAX,
 )
 from penstock.model import Durability
-from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
+from penstock.storage.arrow.format.segment import (
+    Columns,
+    encode_row_group,
+    parse_row_group,
+    row_group_times,
+)
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, failure
+from penstock.storage.kafka.namespaces import Namespace, Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
-from penstock.storage.kafka.records import HEAD_HEADER, NODES_HEADER, GroupRecord, Heads, latest_ms
-from penstock.storage.kafka.state import HEAD, NODE, NodeState, StateTopic
+from penstock.storage.kafka.records import (
+    HEAD_HEADER,
+    NODES_HEADER,
+    PREVIOUS_HEADER,
+    REFERENCE_FORMAT,
+    REFERENCE_HEADER,
+    GroupRecord,
+    Heads,
+    Reference,
+    latest_ms,
+)
+from penstock.storage.kafka.state import (
+    HEAD,
+    NAMESPACE,
+    NODE,
+    NamespaceState,
+    NodeState,
+    StateTopic,
+)
 from penstock.storage.kafka.topic_changes import TopicChanges
 from penstock.storage.kafka.writing_thread import WritingThread
 
@@ -47,12 +74,30 @@ _WAIT_SECONDS: Final = 0.5
 """Longest time in a call of librdkafka."""
 
 
+_Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+_Noted: TypeAlias = Callable[[object, object], None]
+"""Called with an error or None, and the record that was sent."""
+
+
 class _Group(NamedTuple):
     """A row group, the time of its latest message, and the nodes of private messages."""
 
     value: bytes
     timestamp_ms: int
     nodes: Collection[int]
+    namespace: Namespace | None
+
+
+def _noting(places: dict[int, int], number: int, failed: list[object]) -> _Noted:
+    """Return what notes the place of a record when Kafka has it, or why it has not."""
+
+    def delivered(error: object, message: object) -> None:
+        if error is not None:
+            failed.append(error)
+        else:
+            places[number] = message.offset()  # type: ignore[attr-defined]
+
+    return delivered
 
 
 class KafkaCommitter:
@@ -73,6 +118,7 @@ class KafkaCommitter:
         *,
         log_id: int,
         record_bytes_max: int,
+        namespaces: Namespaces,
         done: Callable[[Outcome], None],
         written: Callable[[GroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
@@ -85,6 +131,8 @@ class KafkaCommitter:
         self._changes = changes
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
+        self._namespaces = namespaces
+        self._ends: dict[str, int] = {}  # of the last row group in each Kafka topic of a namespace
         self._done = done
         self._written = written
         self._lost = lost
@@ -115,6 +163,7 @@ class KafkaCommitter:
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
             self._partition.load_bounds(end_min=before.reserved if before else 0)
+            self._load_ends()
             next_offset = self._told = self._partition.bounds.end
             self._reserved = before.reserved if before else 0
             self._claim(next_offset)
@@ -220,9 +269,11 @@ class KafkaCommitter:
             raise
         changes, self._sending = self._sending, {}
         self._state.apply(changes)
-        for value, place in sent:
+        for (value, _, _, namespace), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
             record = GroupRecord(place, group, self._heads.own)
+            if namespace is not None:
+                self._ends[namespace.topic] = record.end_offset
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
@@ -244,7 +295,11 @@ class KafkaCommitter:
             topics += columns.topics
             end = columns.base_offset + columns.count
             value = b"".join(encoded.buffers)
-            yield _Group(value, latest_ms(columns), commit.nodes.get(position, ()))
+            nodes = commit.nodes.get(position, ())
+            namespace = None
+            if self._namespaces and not nodes and block.held_bytes >= KAFKA_NAMESPACE_BYTES_MIN:
+                namespace = self._namespaces.common(columns.topics)
+            yield _Group(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
         if end > self._reserved:
@@ -267,15 +322,32 @@ class KafkaCommitter:
         changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
+        changes |= self._namespace_states()
         try:
             self._transact(iter(()), changes)
         except _Fenced as error:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
 
+    def _namespace_states(self) -> dict[str, bytes | None]:
+        """Return what readers need to know of the Kafka topics of namespaces, if it is new."""
+        changes: dict[str, bytes | None] = {}
+        for topic in self._namespaces.topics:
+            key = NAMESPACE + topic
+            known = self._state.load(key, NamespaceState) or NamespaceState([])
+            own = [each.pattern for each in self._namespaces.all if each.topic == topic]
+            if not set(own) <= set(known.patterns):
+                patterns = list(dict.fromkeys([*known.patterns, *own]))
+                changes[key] = msgspec.json.encode(NamespaceState(patterns))
+        return changes
+
+    def _load_ends(self) -> None:
+        """Find the last row group of each namespace; raise OSError."""
+        self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
+
     def _transact(
         self, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[bytes, int]]:
+    ) -> list[tuple[_Group, int]]:
         """Commit records; return the groups and their places. Raise OSError or Replaced.
 
         `changes` are those after the last group.
@@ -294,37 +366,39 @@ class KafkaCommitter:
 
     def _send(
         self, producer: Producer, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[bytes, int]]:
+    ) -> list[tuple[_Group, int]]:
         """Send records and commit them; raise OSError, KafkaException or BufferError."""
-        options = self._options
         deadline = time.monotonic() + self._seconds_max
-        values: list[bytes] = []
-        places: dict[int, int] = {}
+        sent: list[_Group] = []
+        places: dict[int, int] = {}  # in the first topic
+        apart: dict[int, int] = {}  # in the Kafka topics of namespaces
+        waiting: list[int] = []  # groups from the first of a namespace on: their order must stay
+        failed: list[object] = []
+        ends = self._ends.copy()
         producer.begin_transaction()
-        for number, (value, timestamp_ms, nodes) in enumerate(groups):
-            headers: list[tuple[str, str | bytes | None]] = [
-                (HEAD_HEADER, self._heads.own_name.encode())
-            ]
-            if nodes:
-                headers.append((NODES_HEADER, ",".join(map(str, sorted(nodes))).encode()))
-
-            def delivered(error: object, message: object, number: int = number) -> None:
-                if error is None:
-                    places[number] = message.offset()  # type: ignore[attr-defined]
-
-            producer.produce(
-                options.topic, value, partition=options.node, headers=headers,
-                timestamp=timestamp_ms, on_delivery=delivered,
-            )  # fmt: skip
-            values.append(value)
+        for number, group in enumerate(groups):
+            sent.append(group)
+            if group.namespace is not None:
+                noted = _noting(apart, number, failed)
+                self._produce_apart(producer, group, group.namespace, ends, noted)
+            if waiting or group.namespace is not None:
+                waiting.append(number)
+            else:
+                self._produce(producer, group, _noting(places, number, failed))
             self.step()
+        if waiting:
+            self._flush(producer, deadline)
+            if failed:
+                raise _failed(KafkaException(failed[0]))
+        for number in waiting:
+            noted = _noting(places, number, failed)
+            if sent[number].namespace is None:
+                self._produce(producer, sent[number], noted)
+            else:
+                self._produce_reference(producer, sent[number], apart[number], noted)
         for key, content in changes.items():
-            producer.produce(options.state_topic, content, key.encode(), partition=0)
-        while producer.flush(_WAIT_SECONDS):
-            self.step()
-            if time.monotonic() > deadline:
-                raise self._connection.timed_out(self._seconds_max)
-        self.step()
+            producer.produce(self._options.state_topic, content, key.encode(), partition=0)
+        self._flush(producer, deadline)
         while True:
             try:
                 producer.commit_transaction(_WAIT_SECONDS)
@@ -336,9 +410,69 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        if len(places) != len(values):
+        if len(places) != len(sent):
             raise failure("a record was not delivered")
-        return [(value, places[number]) for number, value in enumerate(values)]
+        return [(group, places[number]) for number, group in enumerate(sent)]
+
+    def _flush(self, producer: Producer, deadline: float) -> None:
+        """Wait for the answers to all records; raise OSError."""
+        while producer.flush(_WAIT_SECONDS):
+            self.step()
+            if time.monotonic() > deadline:
+                raise self._connection.timed_out(self._seconds_max)
+        self.step()
+
+    def _produce(self, producer: Producer, group: _Group, noted: _Noted) -> None:
+        """Send a row group to the first topic."""
+        headers: _Headers = [(HEAD_HEADER, self._heads.own_name.encode())]
+        if group.nodes:
+            headers.append((NODES_HEADER, ",".join(map(str, sorted(group.nodes))).encode()))
+        producer.produce(
+            self._options.topic, group.value, partition=self._options.node, headers=headers,
+            timestamp=group.timestamp_ms, on_delivery=noted,
+        )  # fmt: skip
+
+    def _produce_apart(
+        self,
+        producer: Producer,
+        group: _Group,
+        namespace: Namespace,
+        ends: dict[str, int],
+        noted: _Noted,
+    ) -> None:
+        """Send a row group to the Kafka topic of its namespace; move the end of that topic."""
+        row_group = parse_row_group(group.value)
+        headers: _Headers = [
+            (HEAD_HEADER, self._heads.own_name.encode()),
+            (PREVIOUS_HEADER, b"%d" % ends[namespace.topic]),
+        ]
+        ends[namespace.topic] = row_group.base_offset + row_group.count
+        producer.produce(
+            namespace.topic, group.value, partition=self._options.node, headers=headers,
+            timestamp=group.timestamp_ms, on_delivery=noted,
+        )  # fmt: skip
+
+    def _produce_reference(
+        self, producer: Producer, group: _Group, place: int, noted: _Noted
+    ) -> None:
+        """Send the reference to a row group to the first topic."""
+        row_group = parse_row_group(group.value)
+        if group.namespace is None:
+            raise AssertionError("only a row group of a namespace has a reference")
+        reference = Reference(
+            base_offset=row_group.base_offset,
+            count=row_group.count,
+            latest_us=max(row_group_times(group.value, row_group)),
+            crc32c=row_group.crc32c,
+            pattern=group.namespace.pattern,
+            topic=group.namespace.topic,
+            place=place,
+        )
+        producer.produce(
+            self._options.topic, msgspec.json.encode(reference), partition=self._options.node,
+            headers=[(REFERENCE_HEADER, REFERENCE_FORMAT)],
+            timestamp=group.timestamp_ms, on_delivery=noted,
+        )  # fmt: skip
 
     # --- Failures ---------------------------------------------------------------------------------
 
@@ -379,6 +513,7 @@ class KafkaCommitter:
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
+            self._load_ends()
             self.step()
             self._tell_written()
         except (OSError, KafkaException) as error:

@@ -72,6 +72,7 @@ class KafkaLogReader(Closeable):
             self._partitions.clear()
             self._marks.clear()
             self._cache = RecordCache(self.options.cache_bytes_max)
+        self._state.refresh()  # for the namespaces
         for number in range(facts.partitions):
             self._load(number)
         return self.scanner.bounds()
@@ -82,13 +83,20 @@ class KafkaLogReader(Closeable):
         partition = self._partitions.get(number)
         if partition is None:
             partition = KafkaPartition(
-                self._consumers, self._heads, self._cache, topic=topic, number=number
+                self._consumers,
+                self._heads,
+                self._cache,
+                topic=topic,
+                number=number,
+                namespaces=lambda: self._state.namespaces,
             )
         with self._consumers.take() as reader:
             marks = reader.bounds(topic, number)
         if self._marks.get(number) != marks:
             partition.load_bounds()
             self._marks[number] = marks
+        elif self._state.namespaces:
+            partition.load_horizon()
         self._partitions[number] = partition
 
     def topics(self) -> dict[str, TopicState]:
