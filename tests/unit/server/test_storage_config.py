@@ -110,18 +110,24 @@ def test_other_urls_are_refused(url: str) -> None:
             "storage.kafka.namespaces: expected a table",
         ),
         (
-            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
-            '[storage.kafka.namespaces]\n"#/a" = "x"',
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"#/a" = "x"'
+            ),
             "storage.kafka.namespaces: ",
         ),
         (
-            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
-            '[storage.kafka.namespaces]\n"a/#" = "a b"',
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"a/#" = "a b"'
+            ),
             "storage.kafka.namespaces.a/#: expected a name of a Kafka topic",
         ),
         (
-            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
-            '[storage.kafka.namespaces]\n"a/#" = "penstock-state"',
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"a/#" = "penstock-state"'
+            ),
             'storage.kafka.namespaces.a/#: "penstock-state" has what is in no namespace',
         ),
         (

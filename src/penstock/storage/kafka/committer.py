@@ -27,7 +27,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from penstock.errors import KafkaUnusable, LogDamaged, NodeTakenOver, OffsetBelowHorizon
 from penstock.limits import (
     KAFKA_CLOSE_SECONDS_MAX,
-    KAFKA_NAMESPACE_BYTES_MIN,
     KAFKA_OFFSETS_RESERVED,
     KAFKA_OPEN_SECONDS_MAX,
 )
@@ -297,7 +296,7 @@ class KafkaCommitter:
             value = b"".join(encoded.buffers)
             nodes = commit.nodes.get(position, ())
             namespace = None
-            if self._namespaces and not nodes and block.held_bytes >= KAFKA_NAMESPACE_BYTES_MIN:
+            if self._namespaces and not nodes and block.held_bytes >= self._namespaces.run_bytes_min:
                 namespace = self._namespaces.common(columns.topics)
             yield _Group(value, latest_ms(columns), nodes, namespace)
         if topics:
