@@ -143,18 +143,6 @@ class TierStatus:
     """Why the last attempt failed; None if it did not."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FollowStatus:
-    """How a storage reads what other processes write."""
-
-    problem: str | None = None
-    """Why it has not been read for a while; None if it is."""
-    replaced: int = 0
-    """Readers that failed or hung, and were replaced."""
-    references: "ReferenceCounts" = dataclasses.field(default_factory=lambda: ReferenceCounts())
-    """What was read and not read of namespaces."""
-
-
 class ReferenceCounts(NamedTuple):
     """Row groups of namespaces that other processes have written."""
 
@@ -170,6 +158,18 @@ class ReferenceCounts(NamedTuple):
     def passed_one(self) -> "ReferenceCounts":
         """Return the counts with one more that was passed over."""
         return self._replace(passed=self.passed + 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FollowStatus:
+    """How a storage reads what other processes write."""
+
+    problem: str | None = None
+    """Why it has not been read for a while; None if it is."""
+    replaced: int = 0
+    """Readers that failed or hung, and were replaced."""
+    references: ReferenceCounts = ReferenceCounts()
+    """What was read and not read of namespaces."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

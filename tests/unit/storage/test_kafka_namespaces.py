@@ -25,6 +25,8 @@ from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
+from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.transaction import Transaction
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 from tests.support.written_log import START_US
@@ -297,34 +299,34 @@ def test_a_node_reads_only_the_namespaces_that_it_needs(options: KafkaOptions) -
     async def use() -> None:
         target = Target()
         node = KafkaLog(options)
-        async with attached(KafkaLog(dataclasses.replace(options, node=1))) as writer:
-            async with attached(node) as used:
-                node.follow(cast("Follower", target))
-                assert sorted(target.patterns) == ["plant-a/#", "plant-b/+/x"]
-                target.wanted = {"plant-a/#"}
-                names = ["plant-a/1", "plant-b/1/x", "plant-b/1/x", "other", "plant-a/2"]
-                for name in names:
-                    await put(writer, name)
-                await used.until(lambda: target.end == 5)
-                assert target.offsets == [0, 3, 4]
-                assert sum(end - first for first, end in target.passed) == 2
-                assert target.order == sorted(target.order)
-                following = node.status().following
-                assert following is not None
-                read = following.references
-                assert (read.read, read.passed) == (2, 2)
-                assert read.read_bytes > 2 * LARGE
-                target.wanted = {"plant-b/+/x"}
-                for name in names:
-                    await put(writer, name)
-                await used.until(lambda: target.end == 10)
-                assert target.offsets[3:] == [6, 7, 8]
-                # The last messages are passed over, and the event loop hears of them soon.
-                target.wanted = set()
-                await put(writer, "plant-a/1")
-                await used.until(lambda: target.end == 11)
-                assert target.offsets[3:] == [6, 7, 8]
-                assert {each.number: each.end for each in node.nodes()}[1] == 11
+        other = KafkaLog(dataclasses.replace(options, node=1))
+        async with attached(other) as writer, attached(node) as used:
+            node.follow(cast("Follower", target))
+            assert sorted(target.patterns) == ["plant-a/#", "plant-b/+/x"]
+            target.wanted = {"plant-a/#"}
+            names = ["plant-a/1", "plant-b/1/x", "plant-b/1/x", "other", "plant-a/2"]
+            for name in names:
+                await put(writer, name)
+            await used.until(lambda: target.end == 5)
+            assert target.offsets == [0, 3, 4]
+            assert sum(end - first for first, end in target.passed) == 2
+            assert target.order == sorted(target.order)
+            following = node.status().following
+            assert following is not None
+            read = following.references
+            assert (read.read, read.passed) == (2, 2)
+            assert read.read_bytes > 2 * LARGE
+            target.wanted = {"plant-b/+/x"}
+            for name in names:
+                await put(writer, name)
+            await used.until(lambda: target.end == 10)
+            assert target.offsets[3:] == [6, 7, 8]
+            # The last messages are passed over, and the event loop hears of them soon.
+            target.wanted = set()
+            await put(writer, "plant-a/1")
+            await used.until(lambda: target.end == 11)
+            assert target.offsets[3:] == [6, 7, 8]
+            assert {each.number: each.end for each in node.nodes()}[1] == 11
 
     run(use())
 
@@ -357,6 +359,27 @@ def test_a_record_that_was_removed_is_left_to_those_who_read_the_log(
     run(use())
 
 
+def test_versions_that_know_no_references_do_not_take_them_for_row_groups(
+    options: KafkaOptions,
+) -> None:
+    """They log the record, and readers report damage: `parse` is all that they have."""
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await put(used, "plant-a/1")
+
+    run(use())
+    consumer = Consumer({"bootstrap.servers": options.bootstrap, "group.id": "old"})
+    consumer.assign([TopicPartition(options.topic, 0, 0)])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message is not None
+    heads = Heads(0, 0, lambda _: None)
+    assert isinstance(heads.read(message), ReferenceRecord)
+    with pytest.raises(BadRecord, match="not a row group of Penstock"):
+        heads.parse(message)
+
+
 def test_patterns_are_tried_in_order() -> None:
     spaces = Namespaces({"a/b": "one", "a/#": "two", "#": "three"})
     assert spaces.topics == ["one", "two", "three"]
@@ -371,20 +394,18 @@ def test_a_writer_that_is_replaced_in_a_transaction_leaves_no_reference(
     options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def use() -> None:
-        from penstock.storage.kafka.committer import KafkaCommitter  # noqa: PLC0415
-
-        produce = KafkaCommitter._produce_reference
+        send = Transaction._send_reference
         lost: list[Exception] = []
         async with attached(KafkaLog(options, lost=lost.append)) as old:
             await put(old, "plant-a/1")
             newer: list[KafkaLog] = []
 
-            def replaced(self: KafkaCommitter, *arguments: Any) -> None:
+            def replaced(self: Transaction, *arguments: Any) -> None:
                 if not newer:  # its record is in Kafka, its reference is not
                     newer.append(KafkaLog(options))
-                produce(self, *arguments)
+                send(self, *arguments)
 
-            monkeypatch.setattr(KafkaCommitter, "_produce_reference", replaced)
+            monkeypatch.setattr(Transaction, "_send_reference", replaced)
             receipt = old.storage.append(batch(old, "plant-a/2"), "x")
             await old.until(lambda: newer)
             async with attached(newer[0]) as new:

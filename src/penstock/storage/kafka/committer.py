@@ -17,8 +17,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 import structlog
@@ -31,29 +31,14 @@ from penstock.limits import (
     KAFKA_OPEN_SECONDS_MAX,
 )
 from penstock.model import Durability
-from penstock.storage.arrow.format.segment import (
-    Columns,
-    encode_row_group,
-    parse_row_group,
-    row_group_times,
-)
+from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, failure
-from penstock.storage.kafka.namespaces import Namespace, Namespaces
+from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
-from penstock.storage.kafka.records import (
-    HEAD_HEADER,
-    NODES_HEADER,
-    PREVIOUS_HEADER,
-    REFERENCE_FORMAT,
-    REFERENCE_HEADER,
-    GroupRecord,
-    Heads,
-    Reference,
-    latest_ms,
-)
+from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
 from penstock.storage.kafka.state import (
     HEAD,
     NAMESPACE,
@@ -63,6 +48,7 @@ from penstock.storage.kafka.state import (
     StateTopic,
 )
 from penstock.storage.kafka.topic_changes import TopicChanges
+from penstock.storage.kafka.transaction import Group, Transaction
 from penstock.storage.kafka.writing_thread import WritingThread
 
 __all__ = ["KafkaCommitter"]
@@ -71,32 +57,6 @@ log = structlog.get_logger("penstock.log")
 
 _WAIT_SECONDS: Final = 0.5
 """Longest time in a call of librdkafka."""
-
-
-_Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-_Noted: TypeAlias = Callable[[object, object], None]
-"""Called with an error or None, and the record that was sent."""
-
-
-class _Group(NamedTuple):
-    """A row group, the time of its latest message, and the nodes of private messages."""
-
-    value: bytes
-    timestamp_ms: int
-    nodes: Collection[int]
-    namespace: Namespace | None
-
-
-def _noting(places: dict[int, int], number: int, failed: list[object]) -> _Noted:
-    """Return what notes the place of a record when Kafka has it, or why it has not."""
-
-    def delivered(error: object, message: object) -> None:
-        if error is not None:
-            failed.append(error)
-        else:
-            places[number] = message.offset()  # type: ignore[attr-defined]
-
-    return delivered
 
 
 class KafkaCommitter:
@@ -277,7 +237,7 @@ class KafkaCommitter:
             self._written(record)
             self._told = record.end_offset
 
-    def _groups(self, commit: Commit) -> Iterator[_Group]:
+    def _groups(self, commit: Commit) -> Iterator[Group]:
         """Yield the blocks of a commit as row groups; then note what changes with them.
 
         A block is encoded while librdkafka sends the one before.
@@ -296,9 +256,13 @@ class KafkaCommitter:
             value = b"".join(encoded.buffers)
             nodes = commit.nodes.get(position, ())
             namespace = None
-            if self._namespaces and not nodes and block.held_bytes >= self._namespaces.run_bytes_min:
+            if (
+                self._namespaces
+                and not nodes
+                and block.held_bytes >= self._namespaces.run_bytes_min
+            ):
                 namespace = self._namespaces.common(columns.topics)
-            yield _Group(value, latest_ms(columns), nodes, namespace)
+            yield Group(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
         if end > self._reserved:
@@ -345,8 +309,8 @@ class KafkaCommitter:
         self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
 
     def _transact(
-        self, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[_Group, int]]:
+        self, groups: Iterator[Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[Group, int]]:
         """Commit records; return the groups and their places. Raise OSError or Replaced.
 
         `changes` are those after the last group.
@@ -364,39 +328,19 @@ class KafkaCommitter:
             self.step()  # before anything is changed: another thread may have gone on
 
     def _send(
-        self, producer: Producer, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[_Group, int]]:
+        self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[Group, int]]:
         """Send records and commit them; raise OSError, KafkaException or BufferError."""
         deadline = time.monotonic() + self._seconds_max
-        sent: list[_Group] = []
-        places: dict[int, int] = {}  # in the first topic
-        apart: dict[int, int] = {}  # in the Kafka topics of namespaces
-        waiting: list[int] = []  # groups from the first of a namespace on: their order must stay
-        failed: list[object] = []
-        ends = self._ends.copy()
+        transaction = Transaction(producer, self._options, self._heads, self._ends)
         producer.begin_transaction()
-        for number, group in enumerate(groups):
-            sent.append(group)
-            if group.namespace is not None:
-                noted = _noting(apart, number, failed)
-                self._produce_apart(producer, group, group.namespace, ends, noted)
-            if waiting or group.namespace is not None:
-                waiting.append(number)
-            else:
-                self._produce(producer, group, _noting(places, number, failed))
+        for group in groups:
+            transaction.add(group)
             self.step()
-        if waiting:
+        if transaction.waits:
             self._flush(producer, deadline)
-            if failed:
-                raise _failed(KafkaException(failed[0]))
-        for number in waiting:
-            noted = _noting(places, number, failed)
-            if sent[number].namespace is None:
-                self._produce(producer, sent[number], noted)
-            else:
-                self._produce_reference(producer, sent[number], apart[number], noted)
-        for key, content in changes.items():
-            producer.produce(self._options.state_topic, content, key.encode(), partition=0)
+            transaction.send_waiting()
+        transaction.change(changes)
         self._flush(producer, deadline)
         while True:
             try:
@@ -409,9 +353,7 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        if len(places) != len(sent):
-            raise failure("a record was not delivered")
-        return [(group, places[number]) for number, group in enumerate(sent)]
+        return transaction.places()
 
     def _flush(self, producer: Producer, deadline: float) -> None:
         """Wait for the answers to all records; raise OSError."""
@@ -420,58 +362,6 @@ class KafkaCommitter:
             if time.monotonic() > deadline:
                 raise self._connection.timed_out(self._seconds_max)
         self.step()
-
-    def _produce(self, producer: Producer, group: _Group, noted: _Noted) -> None:
-        """Send a row group to the first topic."""
-        headers: _Headers = [(HEAD_HEADER, self._heads.own_name.encode())]
-        if group.nodes:
-            headers.append((NODES_HEADER, ",".join(map(str, sorted(group.nodes))).encode()))
-        producer.produce(
-            self._options.topic, group.value, partition=self._options.node, headers=headers,
-            timestamp=group.timestamp_ms, on_delivery=noted,
-        )  # fmt: skip
-
-    def _produce_apart(
-        self,
-        producer: Producer,
-        group: _Group,
-        namespace: Namespace,
-        ends: dict[str, int],
-        noted: _Noted,
-    ) -> None:
-        """Send a row group to the Kafka topic of its namespace; move the end of that topic."""
-        row_group = parse_row_group(group.value)
-        headers: _Headers = [
-            (HEAD_HEADER, self._heads.own_name.encode()),
-            (PREVIOUS_HEADER, b"%d" % ends[namespace.topic]),
-        ]
-        ends[namespace.topic] = row_group.base_offset + row_group.count
-        producer.produce(
-            namespace.topic, group.value, partition=self._options.node, headers=headers,
-            timestamp=group.timestamp_ms, on_delivery=noted,
-        )  # fmt: skip
-
-    def _produce_reference(
-        self, producer: Producer, group: _Group, place: int, noted: _Noted
-    ) -> None:
-        """Send the reference to a row group to the first topic."""
-        row_group = parse_row_group(group.value)
-        if group.namespace is None:
-            raise AssertionError("only a row group of a namespace has a reference")
-        reference = Reference(
-            base_offset=row_group.base_offset,
-            count=row_group.count,
-            latest_us=max(row_group_times(group.value, row_group)),
-            crc32c=row_group.crc32c,
-            pattern=group.namespace.pattern,
-            topic=group.namespace.topic,
-            place=place,
-        )
-        producer.produce(
-            self._options.topic, msgspec.json.encode(reference), partition=self._options.node,
-            headers=[(REFERENCE_HEADER, REFERENCE_FORMAT)],
-            timestamp=group.timestamp_ms, on_delivery=noted,
-        )  # fmt: skip
 
     # --- Failures ---------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from penstock.limits import (
     KAFKA_FOLLOW_RETRY_SECONDS,
     KAFKA_PARTITIONS_SECONDS,
     KAFKA_PASSED_SECONDS,
-    KAFKA_REFERENCE_SECONDS_MAX,
     KAFKA_STILL_SECONDS,
     KAFKA_TAKE_ATTEMPTS_MAX,
     KAFKA_TOPIC_SECONDS_MAX,
@@ -45,7 +44,8 @@ from penstock.ports import (
     ReferenceCounts,
 )
 from penstock.storage.arrow.format.segment import row_group_topics
-from penstock.storage.kafka.client import Connection, PartitionTail, RecordsRemoved, failure
+from penstock.storage.kafka.client import Connection, PartitionTail, failure
+from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
@@ -86,25 +86,6 @@ class Found(NamedTuple):
     place: int
 
 
-class _Passed:
-    """References that were passed over, by partition: work for the event loop."""
-
-    def __init__(self, tell: Callable[[int, int, int, Collection[str]], None]) -> None:
-        self._tell = tell
-        self._ranges: dict[int, tuple[int, int, set[str]]] = {}
-
-    def add(self, number: int, record: ReferenceRecord) -> None:
-        """Add a reference behind those of its partition."""
-        first, _, patterns = self._ranges.get(number, (record.base_offset, 0, set()))
-        patterns.add(record.reference.pattern)
-        self._ranges[number] = first, record.end_offset, patterns
-
-    def __call__(self) -> None:
-        """Tell of them, in the event loop's thread."""
-        for number, (first, end, patterns) in self._ranges.items():
-            self._tell(number, first, end, patterns)
-
-
 class PartitionFollower:
     """Reads partitions in a thread of its own, and passes what it reads to a `ports.Follower`.
 
@@ -141,7 +122,7 @@ class PartitionFollower:
         self._draining = False
         self._stopping = False
         self._told_at = 0.0  # when the event loop heard of references that were passed over
-        self._unread: dict[tuple[str, int], float] = {}  # namespaces that fail, and until when
+        self._reading = FollowedReferences(heads, self._options.location, self._thread.step)
         self._references = ReferenceCounts()
         self._patterns: set[str] = set()  # those that the target knows
 
@@ -448,51 +429,20 @@ class PartitionFollower:
             self._references = self._references.passed_one()
             self._pass_over(number, record)
             return
-        group = None
-        if self._unread.get(key, 0.0) < time.monotonic():
-            group = self._read_reference(partition, data, record)
+        group = self._reading.read(partition, data, record)
         if group is None:  # sessions read it from the log
             self._pass_over(number, record)
         else:
             self._references = self._references.read_one(len(group.group.data))
             self._pass_group(number, group)
 
-    def _read_reference(
-        self, partition: KafkaPartition, data: NamespaceReader, record: ReferenceRecord
-    ) -> GroupRecord | None:
-        """Return the row group of a reference; None if Kafka does not return it soon."""
-        reference, number = record.reference, partition.number
-        reason: Exception
-        try:
-            message = data.get(
-                reference.topic, number, reference.place,
-                seconds_max=KAFKA_REFERENCE_SECONDS_MAX, step=self._thread.step,
-            )  # fmt: skip
-            return partition.keep(self._heads.resolve(record, message))
-        except BadRecord as error:
-            partition.tell(record.place, error)
-            reason = error
-        except (OSError, RecordsRemoved) as error:
-            reason = error
-        self._thread.step()
-        self._unread[reference.topic, number] = time.monotonic() + KAFKA_REFERENCE_SECONDS_MAX
-        log.warning(
-            "reference not read",
-            log=self._options.location,
-            partition=number,
-            topic=reference.topic,
-            kafka_offset=reference.place,
-            error=str(reason) or "Kafka has removed it",
-        )
-        return None
-
     def _pass_over(self, number: int, record: ReferenceRecord) -> None:
         """Have the event loop hear of a reference that was passed over, later; raise Replaced."""
         self._thread.step()
         with self._room:
             work = self._queue[-1][0] if self._queue else None
-            if not isinstance(work, _Passed):
-                work = _Passed(self._passed)
+            if not isinstance(work, PassedReferences):
+                work = PassedReferences(self._passed)
                 self._queue.append((work, 0))
             work.add(number, record)
 

@@ -54,8 +54,9 @@ from penstock.storage.kafka.namespace_topics import prepare_namespaces
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.nodes import Nodes
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.partition import KafkaPartition, RecordCache
+from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reader import KafkaReader
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import GroupRecord, Heads
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.services import KafkaServices

@@ -16,7 +16,8 @@ from penstock.storage.arrow.format.segment import parse_head
 from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import find_log
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.partition import KafkaPartition, RecordCache
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import Heads
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.state import (

@@ -10,7 +10,6 @@ read the Kafka topic of the namespace.
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +27,7 @@ from penstock.ports import Bounds, DamagedRange
 from penstock.storage.kafka.client import Consumers, RecordReader, RecordsRemoved
 from penstock.storage.kafka.lost_references import LostReferences
 from penstock.storage.kafka.namespace_reader import NamespaceReader
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import (
     BadRecord,
     GroupRecord,
@@ -37,7 +37,7 @@ from penstock.storage.kafka.records import (
     ReferenceRecord,
 )
 
-__all__ = ["KafkaPartition", "RecordCache", "Wants"]
+__all__ = ["KafkaPartition", "Wants"]
 
 log = structlog.get_logger("penstock.log")
 
@@ -52,36 +52,6 @@ class _Anchor(NamedTuple):
     base_offset: int
     end_offset: int
     place: int
-
-
-class RecordCache:
-    """Records that were written or read last, of all partitions. Any thread may use it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._records: OrderedDict[tuple[int, int], GroupRecord] = OrderedDict()
-        self._bytes = 0
-
-    def put(self, partition: int, record: GroupRecord) -> None:
-        """Keep a record; the ones that were not used for longest give way."""
-        with self._lock:
-            key = partition, record.place
-            if key in self._records:
-                return
-            self._records[key] = record
-            self._bytes += len(record.group.data)
-            while self._bytes > self._bytes_max:
-                _, oldest = self._records.popitem(last=False)
-                self._bytes -= len(oldest.group.data)
-
-    def get(self, partition: int, place: int) -> GroupRecord | None:
-        """Return a record, None if it is not kept."""
-        with self._lock:
-            record = self._records.get((partition, place))
-            if record is not None:
-                self._records.move_to_end((partition, place))
-            return record
 
 
 class KafkaPartition:
