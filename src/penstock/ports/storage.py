@@ -168,7 +168,7 @@ class FollowStatus:
     """Why it has not been read for a while; None if it is."""
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
-    references: ReferenceCounts = ReferenceCounts()
+    references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
     """What was read and not read of namespaces."""
 
 
