@@ -5,7 +5,8 @@ count as removed, so that no reader passes over a gap without a word.
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from penstock.storage.kafka.client import RecordReader, RecordsRemoved
 from penstock.storage.kafka.records import ReferenceRecord, previous_end
@@ -20,21 +21,30 @@ class LostReferences:
     more, a reader that meets a reference finds out.
     """
 
-    def __init__(self, partition: int, namespaces: Callable[[], Collection[str]]) -> None:
+    def __init__(self, partition: int, namespaces: Callable[[], AbstractSet[str]]) -> None:
         self._partition = partition
         self._namespaces = namespaces
         self._lock = threading.Lock()
-        self._first: dict[str, int] = {}  # Kafka's first offset of each topic
+        self._first: dict[str, int] = {}  # Kafka's first offset of each topic that has messages
         self.end = 0
         """One past the last offset that is known to be lost."""
 
+    def find(self, reader: RecordReader) -> None:
+        """Ask Kafka which topics of namespaces the partition uses; raise OSError."""
+        for topic in self._namespaces() - self._first.keys():
+            if self._partition in reader.partitions(topic):
+                if reader.bounds(topic, self._partition)[1] > 0:
+                    self._first.setdefault(topic, 0)
+
+    def met(self, record: ReferenceRecord) -> None:
+        """Note the topic of a reference: it is asked for from now on."""
+        self._first.setdefault(record.reference.topic, 0)
+
     def load(self, reader: RecordReader) -> None:
-        """Ask Kafka what retention has removed; raise OSError."""
-        for topic in self._namespaces():
-            if self._partition not in reader.partitions(topic):
-                continue
+        """Ask Kafka what retention has removed from topics that are known; raise OSError."""
+        for topic, before in list(self._first.items()):
             first, end = reader.bounds(topic, self._partition)
-            if first == self._first.get(topic, 0):
+            if first == before:
                 continue
             if first < end:
                 try:

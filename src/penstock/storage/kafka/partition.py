@@ -10,7 +10,8 @@ read the Kafka topic of the namespace.
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
 import structlog
@@ -69,7 +70,7 @@ class KafkaPartition:
         *,
         topic: str,
         number: int,
-        namespaces: Callable[[], Collection[str]] = tuple,
+        namespaces: Callable[[], AbstractSet[str]] = frozenset,
     ) -> None:
         self.number = number
         self._topic = topic
@@ -107,6 +108,7 @@ class KafkaPartition:
             last = self._last(reader, first, end)
             known = self._knows_first(first)
             oldest = None if last is None or known else self._first_good(reader, first)
+            self._lost.find(reader)
             self._lost.load(reader)
         with self._lock:
             if last is None:
@@ -185,7 +187,8 @@ class KafkaPartition:
                 try:
                     found = self._heads.read(message)
                 except BadRecord as error:
-                    self.tell(message.offset(), error)
+                    if not topic:
+                        self.tell(message.offset(), error)
             if found is not None or start <= first:
                 return found
             steps *= 8
@@ -226,6 +229,8 @@ class KafkaPartition:
                 del anchors[1:-1:2]  # every other one: the rest is found between them
         if isinstance(record, GroupRecord):
             self._cache.put(self.number, record)
+        else:
+            self._lost.met(record)
 
     # --- Finding ----------------------------------------------------------------------------------
 
