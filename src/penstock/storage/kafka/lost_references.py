@@ -31,10 +31,10 @@ class LostReferences:
 
     def find(self, reader: RecordReader) -> None:
         """Ask Kafka which topics of namespaces the partition uses; raise OSError."""
-        for topic in self._namespaces() - self._first.keys():
-            if self._partition in reader.partitions(topic):
-                if reader.bounds(topic, self._partition)[1] > 0:
-                    self._first.setdefault(topic, 0)
+        for topic in self._namespaces() - self._first.copy().keys():
+            is_there = self._partition in reader.partitions(topic)
+            if is_there and reader.bounds(topic, self._partition)[1] > 0:
+                self._first.setdefault(topic, 0)
 
     def met(self, record: ReferenceRecord) -> None:
         """Note the topic of a reference: it is asked for from now on."""
@@ -42,7 +42,7 @@ class LostReferences:
 
     def load(self, reader: RecordReader) -> None:
         """Ask Kafka what retention has removed from topics that are known; raise OSError."""
-        for topic, before in list(self._first.items()):
+        for topic, before in self._first.copy().items():
             first, end = reader.bounds(topic, self._partition)
             if first == before:
                 continue
