@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import rheos2 as kernel
@@ -19,10 +19,11 @@ from penstock.errors import KafkaUnusable, OffsetBelowHorizon
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import namespace_reader
+from penstock.storage.kafka import followed_references, namespace_reader
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
+from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord
@@ -355,6 +356,38 @@ def test_a_record_that_was_removed_is_left_to_those_who_read_the_log(
                 await used.until(lambda: target.end == 4)
                 assert (1, 2) in {(first, min(end, 2)) for first, end in target.passed}
                 assert target.order == sorted(target.order)
+
+    run(use())
+
+
+def test_a_consumer_of_namespaces_that_failed_is_replaced(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it could not read comes from the log; later messages are read again."""
+    monkeypatch.setattr(followed_references, "KAFKA_REFERENCE_SECONDS_MAX", 0.5)
+    read = NamespaceReader._read
+    fails = [2]
+
+    def failing(self: NamespaceReader, wanted: tuple[str, int]) -> None:
+        if fails[0] and self._waits_ms > 5:
+            fails[0] -= 1
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        read(self, wanted)
+
+    async def use() -> None:
+        target = Target()
+        target.wanted = {"plant-a/#"}
+        node = KafkaLog(options)
+        other = KafkaLog(dataclasses.replace(options, node=1))
+        async with attached(other) as writer, attached(node) as used:
+            node.follow(cast("Follower", target))
+            monkeypatch.setattr(NamespaceReader, "_read", failing)
+            for number in range(3):
+                await put(writer, "plant-a/1")
+                await used.until(lambda number=number: target.end == number + 1)
+                await asyncio.sleep(0.6)
+            assert target.passed == [(0, 1), (1, 2)]
+            assert target.offsets == [2]
 
     run(use())
 

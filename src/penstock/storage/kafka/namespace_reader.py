@@ -5,9 +5,10 @@ One consumer reads on in all namespaces and partitions that were asked for. What
 reference is kept for a moment.
 """
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -88,40 +89,56 @@ class NamespaceReader:
         Kafka shows the parts of a transaction one after the other, so it may come a little later.
         `step` is called after each call of librdkafka.
         """
-        key = topic, partition
+        with self._replacing_failed():
+            try:
+                return self._get((topic, partition), place, seconds_max, step)
+            except RecordsRemoved:
+                self._leave((topic, partition))
+                raise
+
+    def _get(self, key: _Key, place: int, seconds_max: float, step: Callable[[], None]) -> Message:
         ahead = self._ahead.get(key)
-        try:
-            if ahead is None or not ahead.reaches(place):
+        if ahead is None or not ahead.reaches(place):
+            ahead = self._ahead[key] = _Ahead(place)
+            self._assign()
+        deadline = time.monotonic() + seconds_max
+        while True:
+            found = ahead.take(place)
+            if found is not None:
+                return found
+            if ahead.removed:  # those before the place, not this one
                 ahead = self._ahead[key] = _Ahead(place)
                 self._assign()
-            deadline = time.monotonic() + seconds_max
-            while True:
-                found = ahead.take(place)
-                if found is not None:
-                    return found
-                if ahead.removed:  # those before the place, not this one
-                    ahead = self._ahead[key] = _Ahead(place)
-                    self._assign()
-                self._resume(key, ahead)
-                self._read(key)
-                step()
-                if time.monotonic() > deadline:
-                    raise self._connection.timed_out(seconds_max)
-        except KafkaException as error:
-            raise failure(error) from error
-        except RecordsRemoved:
-            self.leave(topic, partition)
-            raise
+            self._resume(key, ahead)
+            self._read(key)
+            step()
+            if time.monotonic() > deadline:
+                raise self._connection.timed_out(seconds_max)
 
     def leave(self, topic: str, partition: int) -> None:
-        """Read no more of a namespace and partition, until it is asked for again."""
-        if self._ahead.pop((topic, partition), None) is not None:
+        """Read no more of a namespace and partition, until it is asked for again; raise OSError."""
+        with self._replacing_failed():
+            self._leave((topic, partition))
+
+    def _leave(self, key: _Key) -> None:
+        if self._ahead.pop(key, None) is not None:
             self._assign()
 
+    @contextlib.contextmanager
+    def _replacing_failed(self) -> Iterator[None]:
+        """Use another consumer after one that failed: it may fail always. Raise OSError."""
+        try:
+            yield
+        except (KafkaException, OSError) as error:
+            self.close()
+            raise (failure(error) if isinstance(error, KafkaException) else error) from error
+
     def close(self) -> None:
-        """Disconnect, without waiting for it."""
-        if self._made is not None:
-            self._connection.closing.close("namespace reader", self._made.close)
+        """Disconnect, without waiting for it; another call connects again."""
+        made, self._made = self._made, None
+        self._ahead.clear()
+        if made is not None:
+            self._connection.closing.close("namespace reader", made.close)
 
     @property
     def _consumer(self) -> Consumer:
