@@ -19,7 +19,8 @@ from penstock.errors import KafkaUnusable, OffsetBelowHorizon
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, namespace_reader
+from penstock.storage.kafka import followed_references, partition
+from penstock.storage.kafka.client import RecordReader
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
@@ -190,7 +191,8 @@ def test_a_fetch_for_other_topics_reads_no_namespace(
             for name in ("plant-a/1", "plant-b/1/x", "plant-a/1", "other", "plant-a/1"):
                 await put(used, name)
         async with attached(KafkaLog(options)) as used:
-            monkeypatch.setattr(namespace_reader, "NamespaceReader", None)
+            monkeypatch.setattr(partition, "NamespaceReader", None)
+            monkeypatch.setattr(RecordReader, "at", None)
             found = await used.fetch(0, new_topic_filter(["other", "plant-b/2/x/y"]))
             assert isinstance(found, Fetched)
             assert ([each.base_offset for each in found.groups], found.end) == ([3], 4)
