@@ -75,17 +75,16 @@ def number_of(value: bytes) -> int:
 def test_one_order_across_namespaces(
     nodes: tuple[LiveBroker, ...], publishes_on: int, subscribes_on: int
 ) -> None:
-    topics = ["plant-a/1", "plant-b/1", "other/1", "plant-a/2"]
+    own = f"from-{publishes_on}-to-{subscribes_on}"
+    topics = [f"{first}/{own}/1" for first in ("plant-a", "plant-b", "other", "plant-a")]
     with (
         client_of(nodes[publishes_on]) as publisher,
         client_of(nodes[subscribes_on]) as subscriber,
     ):
-        stream = subscriber.subscribe("#", timeout=SECONDS_MAX)
+        stream = subscriber.subscribe(f"+/{own}/#", timeout=SECONDS_MAX)
         sent = []
         for count, topic in zip(range(120), itertools.cycle(topics), strict=False):
-            value = (
-                large(count) if count % 5 else b"%d" % count
-            )  # a small one is in the first topic
+            value = large(count) if count % 5 else b"%d" % count  # small: in the first topic
             publisher.publish(topic, value)
             sent.append((topic, count))
         got = [next(stream) for _ in sent]
