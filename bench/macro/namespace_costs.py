@@ -4,7 +4,7 @@
 
 A publisher sends bursts of messages of 100 bytes to one node, as in bench.macro.node_costs. Another
 node follows it, without a subscriber: first without namespaces, so that it reads all groups, then
-with a namespace for all topics, so that it reads references. The processor time of the other node
+with a namespace for the topic, so that it reads references. The processor time of the other node
 and of the first one is read from the system, less what they use while nothing is sent.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from bench.macro.kafka_nodes import nodes_on
 from bench.macro.node_costs import idle_rates, processes, send
 from bench.macro.stores import data_folder
+from bench.macro.wires import TOPIC
 from bench.results import save
 from tools.kafka import LIKE_KAFKA, KafkaBroker, free_ports, start_brokers
 
@@ -25,7 +26,7 @@ BURSTS = (100, 2_000)
 def measure(brokers: Sequence[KafkaBroker], *, seconds: float) -> list[dict[str, Any]]:
     """Return the processor time of both nodes for a group, and the time of a commit."""
     results = []
-    for way, namespaces in (("read", {}), ("passed", {"#": "apart"})):
+    for way, namespaces in (("read", {}), ("passed", {TOPIC: "apart"})):
         with nodes_on(brokers, 2, namespaces=namespaces) as cluster:
             warm = dict.fromkeys(processes(cluster), 0.0)
             for burst in BURSTS:

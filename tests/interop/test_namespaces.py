@@ -117,6 +117,14 @@ def test_a_node_without_a_subscriber_of_a_namespace_does_not_read_it(
         assert after[1].passed - before[1].passed == 40
 
 
+def test_a_namespace_of_all_topics_is_needed_by_every_node(nodes: tuple[LiveBroker, ...]) -> None:
+    """A node has subscriptions of its own to the topics of services."""
+    interest = nodes[0].server.broker.router.interest
+    nodes[0].call(lambda: interest.watch("#"))
+    assert interest.wants("#")
+    assert set(interest.subscribed("#")) >= {"service/request/#"}
+
+
 class Publishing:
     """Publishes numbers in a thread; `begun` is the last that may be under way."""
 
