@@ -153,6 +153,7 @@ bench-nodes: setup
 	$(BIN)/python -m bench.macro.kafka_intake $(ARGS)
 	$(BIN)/python -m bench.macro.node_latency $(ARGS)
 	$(BIN)/python -m bench.macro.node_costs $(ARGS)
+	$(BIN)/python -m bench.macro.namespace_costs $(ARGS)
 
 bench-spark-kafka: setup
 	$(BIN)/python -m bench.spark.scan --only Kafka $(ARGS)

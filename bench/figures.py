@@ -566,6 +566,22 @@ def node_costs(results: Rows) -> str:
     )
 
 
+def namespace_costs(results: Rows) -> str:
+    ways = {
+        "read": "without namespaces: the group is read",
+        "passed": "with namespaces: a reference is passed over",
+    }
+    by_way = {(row["way"], row["burst"]): row for row in results}
+    bursts = sorted({row["burst"] for row in results})
+    return table(
+        ["processor time, µs", *(f"each group, in bursts of {burst:,} messages" for burst in bursts)],
+        (
+            [text, *(f"{by_way[way, burst]['target_us']:.0f}" for burst in bursts)]
+            for way, text in ways.items()
+        ),
+    )
+
+
 def scaling(results: Rows) -> str:
     """Return what nodes carry by the costs that were measured, if each has one core."""
     costs = {row["work"]: row for row in results if row["measure"] == "cost"}
@@ -734,6 +750,7 @@ TABLES: Final = {
     "node-latency": Table("node_latency", node_latency),
     "node-costs": Table("node_costs", node_costs),
     "scaling": Table("node_costs", scaling),
+    "namespace-costs": Table("namespace_costs", namespace_costs),
     "spark-kafka": Table("spark_kafka", spark_scan),
     "spark-scan": Table("spark_scan", spark_scan),
     "spark-spike": Table("spark_scan", spark_spike),

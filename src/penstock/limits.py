@@ -232,6 +232,24 @@ KAFKA_ROW_BYTES: Final = 256
 """Part of a record for each message beside its value, about twice what is needed."""
 KAFKA_NAMES_BYTES: Final = 256 * KIB
 """Part of a record for the topic and the sender of one large message, and for metadata."""
+KAFKA_NAMESPACES_MAX: Final = 64
+"""Patterns of `[storage.kafka] namespaces`."""
+KAFKA_NAMESPACE_BYTES_MIN: Final = 4 * KIB
+"""Memory of the messages of one namespace in a row that get a record in its Kafka topic."""
+KAFKA_NAMESPACE_NAMES_MAX: Final = 100_000
+"""Topics whose namespace the writer remembers."""
+INTEREST_PATTERNS_MAX: Final = 1024
+"""Patterns of namespaces, of all nodes, whose subscribers a node knows; others are always read."""
+KAFKA_REFERENCES_PASSED_MAX: Final = 4096
+"""References that a fetch for a session passes over, before others have their turn."""
+KAFKA_REFERENCE_SECONDS_MAX: Final = 5.0
+"""How long the follower waits for a record that a reference names; then sessions read it."""
+KAFKA_PASSED_SECONDS: Final = 0.25
+"""How often the event loop learns that references were passed over."""
+KAFKA_NAMESPACE_AHEAD: Final = 64
+"""Kafka offsets that are read on to the next record of a namespace, instead of seeking it."""
+KAFKA_NAMESPACE_AHEAD_BYTES_MAX: Final = 4 * MIB
+"""Records of a namespace and partition that are read before their references; then it pauses."""
 KAFKA_ANCHORS_MAX: Final = 65_536
 """Records of a partition whose place in Kafka is remembered."""
 KAFKA_BAD_RECORDS_MAX: Final = 10_000

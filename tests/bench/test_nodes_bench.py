@@ -3,7 +3,7 @@
 import pytest
 
 from bench.figures import messages_each
-from bench.macro import kafka_intake, node_costs
+from bench.macro import kafka_intake, namespace_costs, node_costs
 from bench.macro.kafka_nodes import nodes_on
 from bench.macro.node_costs import Run
 from tools.kafka import KafkaBroker
@@ -17,6 +17,12 @@ def test_messages_and_costs_of_nodes_are_measured(kafka: KafkaBroker) -> None:
         costs = node_costs.measure(cluster, seconds=0.2)
     assert [row.get("work") for row in costs][:4] == ["append", "follow", "deliver", "kafka"]
     assert costs[-1]["milliseconds"] > 0
+
+
+def test_the_costs_of_namespaces_are_measured(kafka: KafkaBroker) -> None:
+    found = namespace_costs.measure([kafka], seconds=0.2)
+    assert [row["way"] for row in found] == ["read", "read", "passed", "passed"]
+    assert all(row["groups"] for row in found)
 
 
 def test_costs_are_those_that_explain_the_time() -> None:

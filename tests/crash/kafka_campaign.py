@@ -4,7 +4,8 @@
     publisher "b" ──▶ node 2 ───────────────────────┤ Kafka, three brokers
     subscriber    ◀── node 2 or 3 ◀─────────────────┘
 
-Publishers go on while a fault happens, so that it hits transactions that are under way.
+Every other message is large enough for the Kafka topic of a namespace; the others are in the first
+topic. Publishers go on while a fault happens, so that it hits transactions that are under way.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.client.errors import ConnectFailed, ConnectionLost, Refused, TimedOut
 from penstock.client.sync import connect_sync
+from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.protocols.rheos2 import RHEOS2
 from tests.support import herald_bytes as herald
 from tests.support.herald_bytes import HeraldPeer
@@ -35,6 +37,7 @@ from tests.support.served import until
 from tools.kafka import KafkaBroker
 
 CHANNEL = 7
+PADDING = b" " * KAFKA_NAMESPACE_BYTES_MIN
 NAME = "faults"
 FAULTY, STEADY, THIRD = 1, 2, 3
 """Numbers of nodes; only the first has faults of its own."""
@@ -115,6 +118,8 @@ class Publisher:
                     return
                 self.sent += 1
                 value = b"%s.%d.%d" % (self.name.encode(), self._connections, number)
+                if number % 2:
+                    value += PADDING
                 answer = client.publish(TOPIC, value)
                 assert answer is not None
                 self.acknowledged.append((value, answer))
@@ -294,6 +299,7 @@ class Campaign:
                 errors=self._folder / f"{name}.txt",
                 # Otherwise a subscriber sees messages of its node whose commit fails.
                 PENSTOCK_STORAGE__DELIVER="committed",
+                PENSTOCK_STORAGE__KAFKA=f'{{ namespaces = {{ "{TOPIC}" = "{NAME}-apart" }} }}',
             )
             try:
                 return node.__enter__()

@@ -1,5 +1,6 @@
 """A log on Kafka: Spark reads the messages of all nodes from Kafka itself."""
 
+import dataclasses
 import pickle
 import secrets
 import threading
@@ -25,6 +26,7 @@ from penstock.spark.stream import StreamReader
 from penstock.spark.stream_offsets import parse_stream_offsets
 from penstock.storage.kafka import client, cluster_topics, committer
 from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions
 from tests.support.kafka_node import TOPIC, Node
 from tests.support.written_log import START_US, WrittenStorage
@@ -48,7 +50,7 @@ class Nodes:
 
     def __getitem__(self, node: int) -> WrittenStorage:
         if node not in self.written:
-            options = KafkaOptions(self.options.bootstrap, self.options.topic, node)
+            options = dataclasses.replace(self.options, node=node)
             self.written[node] = WrittenStorage(KafkaLog(options))
         return self.written[node]
 
@@ -57,9 +59,9 @@ class Nodes:
             each.close()
         self.written.clear()
 
-    def remove_before(self, node: int, kafka_offset: int) -> None:
+    def remove_before(self, node: int, kafka_offset: int, *, topic: str = "") -> None:
         """Remove records as retention does."""
-        before = TopicPartition(self.options.topic, node, kafka_offset)
+        before = TopicPartition(topic or self.options.topic, node, kafka_offset)
         for future in self.admin.delete_records([before]).values():
             future.result(timeout=30)
 
@@ -353,3 +355,51 @@ def test_spark_reads_what_two_nodes_write(
 
 def values(frame: DataFrame) -> list[int]:
     return [int(row.value) for row in frame.select("value").collect()]
+
+
+# --- Namespaces -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spaces(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """Nodes with a namespace for the topic "a"; row groups of any size are in it."""
+    monkeypatch.setattr(Namespaces, "run_bytes_min", 0)
+    namespaces = {"a": f"{nodes.options.topic}-a"}
+    nodes.options = dataclasses.replace(nodes.options, namespaces=namespaces)
+    return nodes
+
+
+def test_messages_of_namespaces_are_read_once_each(spaces: Nodes) -> None:
+    for node in (0, 1):
+        for topics in (("a",), ("b",), ("a",), ("a", "b"), ("b",), ("a",)):
+            spaces[node].put_many(4, topics=topics)
+    rows = spaces.rows(startingOffsets="earliest")
+    assert [row[:2] for row in rows] == [(node, each) for node in (0, 1) for each in range(72)]
+    assert [row[3] for row in rows] == [b"%d" % each for each in range(72)] * 2
+    for topic in ("a", "b"):
+        found = spaces.rows(startingOffsets="earliest", subscribe=topic)
+        assert found == [row for row in rows if row[2] == topic]
+    assert len(spaces.reader(minPartitions="7").partitions()) >= 7
+    assert spaces.rows(startingOffsets="earliest", minPartitions="7") == rows
+    stream = spaces.stream(startingOffsets="earliest")
+    start = stream.initialOffset()
+    spaces[0].put_many(2, topics=("a",))
+    end = stream.latestOffset(start, ReadAllAvailable())
+    found = read(stream, stream.partitions(start, end))
+    assert len(found) == 150
+
+
+def test_messages_of_a_namespace_that_were_removed_are_a_named_error(spaces: Nodes) -> None:
+    for topics in (("a",), ("b",), ("a",), ("b",)):
+        spaces[0].put_many(1, topics=topics)
+    reader = spaces.reader(startingOffsets="earliest")
+    tolerant = spaces.reader(startingOffsets="earliest", failOnDataLoss="false")
+    tasks, others = reader.partitions(), tolerant.partitions()
+    spaces.remove_before(0, 2, topic=f"{spaces.options.topic}-a")
+    with pytest.raises(RangeLost):
+        read(reader, tasks)
+    assert [row[1] for row in read(tolerant, others)] == [*range(3, 12)]
+    # One that starts now begins behind what was removed.
+    assert [row[1] for row in spaces.rows(startingOffsets="earliest")] == [*range(3, 12)]
+    only = spaces.rows(startingOffsets="earliest", subscribe="b")
+    assert [row[1] for row in only] == [3, 4, 5, 9, 10, 11]

@@ -5,7 +5,7 @@ and encoded as messages of clients are, in pieces, since a row group may be larg
 becomes congested is served from the log from the next row on.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -135,6 +135,30 @@ class Following:
             if receive is not None:
                 receive(record)
 
+    # --- Messages that are not read ---------------------------------------------------------------
+
+    def pattern_found(self, pattern: str) -> None:
+        """See ports.Follower."""
+        self._router.interest.watch(pattern)
+
+    def wants(self, pattern: str) -> bool:
+        """See ports.Follower."""
+        return self._router.interest.wants(pattern)
+
+    def messages_passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
+        """See ports.Follower. Sessions that have subscribed meanwhile read them from the log."""
+        partition = self._catch_up.partitions[number]
+        if not isinstance(partition, StoredPartition):
+            raise TypeError(f"partition {number} is delivered when it is appended")
+        if end <= partition.next_offset:
+            return
+        start = max(first, partition.next_offset)
+        for session in set().union(*map(self._router.interested, patterns)):
+            if number not in session.feeds:
+                self._catch_up.fall_behind(session, partition, start)
+                self._timers.after(0.0, partial(self._catch_up.wake, session))
+        self._end_group(partition, end)
+
     # --- Messages ---------------------------------------------------------------------------------
 
     def messages_read(self, number: int, stored: Stored) -> None:
@@ -166,6 +190,11 @@ class Following:
         finally:
             batch.clear()
             partition.next_offset = end
+        self._end_group(partition, end)
+
+    def _end_group(self, partition: StoredPartition, end: int) -> None:
+        """Go on behind messages, and wake what waits for them."""
+        partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
         self.read()

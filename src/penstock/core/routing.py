@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.interest import Interest
 from penstock.core.slices import Slices
 from penstock.core.topic_index import TopicIndex
 from penstock.errors import TooManyPatternShapes
@@ -112,6 +113,8 @@ class Router:
         self._shapes_max = shapes_max
         self._index = TopicIndex(self._name)
         self._patterns: dict[str, _Pattern] = {}  # by canonical text
+        self.interest = Interest(slices, self._patterns)
+        """Which patterns of topics have subscriptions."""
         self._wildcards: PatternTree[_Pattern] = PatternTree()
         self._held: dict[Subscriber, dict[str, _Pattern]] = {}  # by the session's own text
         self._shapes: dict[Subscriber, Counter[tuple[int, ...]]] = {}
@@ -157,6 +160,7 @@ class Router:
         if pattern is None:
             self.learn_topics()  # without this pattern
             pattern = self._patterns[canonical.text] = _Pattern(canonical)
+            self.interest.added(canonical.text)
         self._held.setdefault(session, held)[text] = pattern
         self._note(text, 1)
         self._unused.pop(pattern, None)
@@ -206,6 +210,14 @@ class Router:
             pattern.sessions.pop(session, None)
             self._release(pattern)
         self._clear_plans()
+
+    def interested(self, watched: str) -> "set[Session]":
+        """Return the sessions whose subscriptions may match topics of a watched pattern."""
+        found: set[Session] = set()
+        for text in self.interest.subscribed(watched):
+            sessions = self._patterns[text].sessions
+            found.update(each for each in sessions if not isinstance(each, RouteMark))
+        return found
 
     def watch(self, prefix: str, changed: Callable[[str, int], None]) -> None:
         """Call `changed` with each later subscription behind a prefix: 1 if it begins, else -1.
@@ -284,6 +296,7 @@ class Router:
             for pattern in swept:
                 del self._unused[pattern]
                 del self._patterns[pattern.canonical.text]
+                self.interest.removed(pattern.canonical.text)
                 pattern.removed = True  # topics that are learned from now on do not get it
             known = len(self.route_of_topic)
             yield

@@ -1,7 +1,7 @@
 """The part of a storage that `core` uses: append messages, settle commits, read history."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 from typing import Protocol as Port
 
@@ -248,6 +248,21 @@ class Follower(Port):
 
     def messages_read(self, number: int, stored: Stored) -> None:
         """Deliver messages of a partition; they come in order, whole row groups at a time."""
+
+    def pattern_found(self, pattern: str) -> None:
+        """Take note of a pattern that `wants` will be asked for."""
+
+    def wants(self, pattern: str) -> bool:
+        """Return whether messages of topics that match a pattern may be needed. Any thread asks.
+
+        If not, the messages need not be passed, but `messages_passed` is called.
+        """
+
+    def messages_passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
+        """Take note of offsets of a partition whose messages are not passed, in their order.
+
+        They are of topics that match `patterns`. If some are needed after all, they are in the log.
+        """
 
     def records_read(self, records: Sequence[Record]) -> None:
         """Deliver private messages for clients of this process."""

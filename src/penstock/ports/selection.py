@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.patterns import compile_pattern
+from penstock.patterns import compile_pattern, overlaps
 from penstock.ports.expressions import matches
 
 __all__ = ["EVERYTHING", "Selection", "TopicTest"]
@@ -94,6 +94,10 @@ class Selection:
         ]
 
     @cached_property
+    def _overlaps(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
     def _verdicts(self) -> dict[str, bool]:
         return {}
 
@@ -114,6 +118,16 @@ class Selection:
             return name in self._names
         verdict = self._verdicts.get(name)
         return self.wanted_names([name])[0] if verdict is None else verdict
+
+    def overlaps(self, pattern: str) -> bool:
+        """Return whether a topic that matches a pattern may be selected."""
+        if not self._subscribes or self.expression is not None:
+            return True
+        found = self._overlaps.get(pattern)
+        if found is None:
+            texts = (*(self.topics or ()), *(self.patterns or ()))
+            found = self._overlaps[pattern] = any(overlaps(each, pattern) for each in texts)
+        return found
 
     def wanted_names(self, names: Sequence[str]) -> list[bool]:
         """Tell for each topic whether it is selected. Each name is tested once, then remembered."""

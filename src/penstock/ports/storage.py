@@ -143,6 +143,23 @@ class TierStatus:
     """Why the last attempt failed; None if it did not."""
 
 
+class ReferenceCounts(NamedTuple):
+    """Row groups of namespaces that other processes have written."""
+
+    read: int = 0
+    read_bytes: int = 0
+    passed: int = 0
+    """Those that no subscriber here needed."""
+
+    def read_one(self, size: int) -> "ReferenceCounts":
+        """Return the counts with one more that was read."""
+        return self._replace(read=self.read + 1, read_bytes=self.read_bytes + size)
+
+    def passed_one(self) -> "ReferenceCounts":
+        """Return the counts with one more that was passed over."""
+        return self._replace(passed=self.passed + 1)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FollowStatus:
     """How a storage reads what other processes write."""
@@ -151,6 +168,8 @@ class FollowStatus:
     """Why it has not been read for a while; None if it is."""
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
+    references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
+    """What was read and not read of namespaces."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from penstock.limits import TOPIC_FILTER_PATTERNS_MAX
-from penstock.patterns import CanonicalPattern, PatternTree, canonical_pattern
+from penstock.patterns import CanonicalPattern, PatternTree, canonical_pattern, overlaps
 
 __all__ = ["TopicFilter", "new_topic_filter"]
 
@@ -16,9 +16,18 @@ class TopicFilter:
         """Patterns without wildcards."""
         self.wildcards = tuple(each for each in patterns if each.levels is not None)
         """The other ones."""
+        self._overlaps: dict[str, bool] = {}
         self._tree: PatternTree[bool] = PatternTree()
         for each in self.wildcards:
             self._tree.add(each, value=True)
+
+    def overlaps(self, pattern: str) -> bool:
+        """Return whether a topic that matches a pattern may match one of the patterns."""
+        found = self._overlaps.get(pattern)
+        if found is None:
+            texts = (*self.names, *(each.text for each in self.wildcards))
+            found = self._overlaps[pattern] = any(overlaps(each, pattern) for each in texts)
+        return found
 
     def wants(self, name: str) -> bool:
         """Return whether a topic matches one of the patterns."""

@@ -264,7 +264,8 @@ class TierConfig(_Table, frozen=True):
 class StorageConfig(_Table, frozen=True):
     """`[storage]`: where the log is: in the data folder, or on Kafka.
 
-    `kafka` has settings of librdkafka, such as those for TLS and SASL. `tier` is an object store
+    `kafka` has settings of librdkafka, such as those for TLS and SASL, and a table `namespaces`:
+    Kafka topics by pattern of topics. `tier` is an object store
     for closed segments of a log in the data folder.
     """
 
@@ -274,8 +275,19 @@ class StorageConfig(_Table, frozen=True):
     node: Annotated[int, Meta(ge=0, le=bounds.NODES_MAX - 1)] = 0
     commit_seconds_max: _Seconds = bounds.KAFKA_COMMIT_SECONDS_MAX
     deliver: Literal["received", "committed"] = "received"
-    kafka: dict[str, str] = {}
+    kafka: dict[str, str | dict[str, str]] = {}
     tier: TierConfig = TierConfig()
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        """The settings of librdkafka."""
+        return {key: value for key, value in self.kafka.items() if isinstance(value, str)}
+
+    @property
+    def namespaces(self) -> dict[str, str]:
+        """Kafka topics by pattern of topics."""
+        found = self.kafka.get("namespaces")
+        return found if isinstance(found, dict) else {}
 
 
 class HeraldConfig(_Table, frozen=True):
@@ -688,7 +700,8 @@ class Config(_Table, frozen=True):
             bootstrap=storage.bootstrap or "",
             topic=storage.topic,
             node=storage.node,
-            settings=storage.kafka,
+            settings=storage.librdkafka,
+            namespaces=storage.namespaces,
             log=log,
             commit_seconds_max=storage.commit_seconds_max,
             deliver_committed=self._deliver_committed,

@@ -1,12 +1,24 @@
 """Checks across settings: unique names, valid patterns, usable and safe listeners."""
 
+import re
 from typing import Final
 
 from penstock.errors import BadAddress, CertificateUnusable, InvalidPattern, InvalidTopicName
-from penstock.limits import MEMORY_BYTES_MIN, MEMORY_FIXED_SHARE, RETENTION_RULES_MAX
+from penstock.limits import (
+    KAFKA_NAMESPACES_MAX,
+    MEMORY_BYTES_MIN,
+    MEMORY_FIXED_SHARE,
+    RETENTION_RULES_MAX,
+)
 from penstock.patterns import compile_pattern
 from penstock.replay import split_group, split_replay
-from penstock.server.config import Config, ListenerConfig, QuotaConfig, RuleConfig
+from penstock.server.config import (
+    KAFKA_TOPIC,
+    Config,
+    ListenerConfig,
+    QuotaConfig,
+    RuleConfig,
+)
 from penstock.server.config_principals import check_issuers, check_principals, has_secrets
 from penstock.settings import Check, Problems, run_checks
 from penstock.storage.kafka.options import OWN_SETTINGS
@@ -141,6 +153,27 @@ def _check_storage(config: Config, problems: Problems) -> None:
         problems.add("storage.bootstrap", "missing; expected HOST:PORT of Kafka brokers")
     for key in sorted(OWN_SETTINGS & set(storage.kafka)):
         problems.add(f"storage.kafka.{key}", "Penstock sets it itself; leave it out")
+    _check_namespaces(config, problems)
+
+
+def _check_namespaces(config: Config, problems: Problems) -> None:
+    storage, key = config.storage, "storage.kafka.namespaces"
+    for name, value in storage.kafka.items():
+        if isinstance(value, dict) != (name == "namespaces"):
+            kind = "a string" if isinstance(value, dict) else "a table of Kafka topics by pattern"
+            problems.add(f"storage.kafka.{name}", f"expected {kind}")
+    if len(storage.namespaces) > KAFKA_NAMESPACES_MAX:
+        problems.add(key, f"at most {KAFKA_NAMESPACES_MAX} patterns")
+    reserved = {storage.topic, f"{storage.topic}-state"}
+    for pattern, topic in storage.namespaces.items():
+        try:
+            compile_pattern(pattern)
+        except InvalidPattern as error:
+            problems.add(key, str(error))
+        if re.fullmatch(KAFKA_TOPIC, topic) is None:
+            problems.add(f"{key}.{pattern}", "expected a name of a Kafka topic")
+        elif topic in reserved:
+            problems.add(f"{key}.{pattern}", f'"{topic}" has what is in no namespace')
 
 
 def _check_memory(config: Config, problems: Problems) -> None:

@@ -101,7 +101,7 @@ class KafkaTask(Task):
         with contextlib.closing(RangeReader(options, log_id=log_id, heads=self.heads)) as reader:
             while left.start < left.end:
                 try:
-                    for record in reader.records(left, place):
+                    for record in reader.records(left, place, request.selection.overlaps):
                         batch = rows_in(record, left, request.columns)
                         left = left._replace(start=min(record.end_offset, left.end))
                         place = record.place + 1

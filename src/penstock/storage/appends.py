@@ -30,7 +30,7 @@ from penstock.storage.arrow.write.prepared import PreparedRowGroup
 from penstock.storage.commits import Commit, Outcome, Writes
 from penstock.storage.options import LogOptions
 
-__all__ = ["Appends", "BlockLimits", "TopicNotes"]
+__all__ = ["Appends", "BlockLimits", "Runs", "TopicNotes"]
 
 log = structlog.get_logger("penstock.log")
 
@@ -66,6 +66,19 @@ class TopicNotes(Port):
         """Note that a topic was deleted."""
 
 
+class Runs(Port):
+    """Tells which messages should be in blocks of their own: those of the same number."""
+
+    run_bytes_min: int
+    """A block ends where the number changes, if the messages of the last one have so many bytes."""
+
+    def of_batch(self, batch: Batch, topics: TopicTable) -> int:
+        """Return the number of a batch."""
+
+    def of_topic(self, name: str) -> int:
+        """Return the number of the messages of a topic."""
+
+
 class Appends:
     """The messages that are not committed yet, and the commit numbers of a log.
 
@@ -82,12 +95,16 @@ class Appends:
         next_offset: int,
         place: dict[str, str],
         limits: BlockLimits = _LIMITS,
+        runs: Runs | None = None,
     ) -> None:
         self._options = options
         self._writer = writer
         self._topics = topics
         self._place = place
         self.limits = limits
+        self._runs = runs
+        self._run = 0  # the number of the last messages
+        self._run_start = 0  # bytes of the block before them
         self.next_offset = next_offset
         self.written_commit = self.durable_commit = self.failed_commit = 0
         self.end = self.durable_end = next_offset
@@ -171,6 +188,8 @@ class Appends:
         name = sender_name.encode()
         first = offset = self.next_offset
         end = first + len(batch)
+        if self._runs is not None:
+            self._enter_run(self._runs.of_batch(batch, topics), self._runs.run_bytes_min)
         durability = 0
         while offset < end:
             block = self._block(offset)
@@ -187,6 +206,9 @@ class Appends:
         """See ports.LogWriter."""
         self.open()
         self._check_size(len(record.value))
+        if self._runs is not None:
+            number = 0 if record.nodes else self._runs.of_topic(record.topic)
+            self._enter_run(number, self._runs.run_bytes_min)
         offset = self.next_offset
         while True:
             block = self._block(offset)
@@ -265,6 +287,24 @@ class Appends:
             f"it has more than {limits.value_bytes_max} bytes, {limits.value_limit}"
         )
 
+    def _enter_run(self, number: int, bytes_min: int) -> None:
+        """End the block if its last messages are many, and they and the next belong apart.
+
+        They do if they have different numbers, or the same one, but others are before them.
+        """
+        block = self._filling
+        if block is None or block.full:
+            self._run, self._run_start = number, 0
+            return
+        held = block.held_bytes
+        many = held - self._run_start >= bytes_min
+        if number != self._run:
+            self._run, self._run_start = number, held
+        elif not number or not self._run_start:
+            return
+        if many:
+            self._filling = None
+
     def _block(self, offset: int) -> Block:
         """Return a block with room; a new block starts at `offset`."""
         block = self._filling
@@ -275,6 +315,7 @@ class Appends:
                 limits = self.limits
                 block = Block(self._slots, rows_max=limits.rows_max, bytes_max=limits.bytes_max)
             block.clear()
+            self._run_start = 0
             self._filling = block
             self._blocks.append(block)
             self._offsets.append(offset)

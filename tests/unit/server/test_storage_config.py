@@ -55,6 +55,17 @@ def test_a_file_describes_the_log_on_kafka(tmp_path: Path) -> None:
     assert (options.state_topic, options.transactional_id) == ("events-state", "events-3")
 
 
+def test_namespaces_are_no_settings_of_librdkafka(tmp_path: Path) -> None:
+    more = KAFKA + '[storage.kafka.namespaces]\n"a/#" = "events-a"\n"b" = "events-b"\n'
+    file = written(tmp_path, more)
+    options = load(file).kafka_options
+    assert options is not None
+    assert options.namespaces == {"a/#": "events-a", "b": "events-b"}
+    assert "namespaces" not in options.settings
+    shown = {each.key: each.value for each in settings(file, {})}
+    assert shown["storage.kafka"]["namespaces"] == options.namespaces
+
+
 def test_a_url_describes_it_too_and_overrides_the_file(tmp_path: Path) -> None:
     options = load(storage="kafka://h:1,i:2/penstock?node=7").kafka_options
     assert options is not None
@@ -89,6 +100,35 @@ def test_other_urls_are_refused(url: str) -> None:
         (
             '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[storage.kafka]\n"acks" = "1"',
             "storage.kafka.acks: Penstock sets it itself",
+        ),
+        (
+            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[storage.kafka]\nsasl.username = "a"',
+            "storage.kafka.sasl: expected a string",
+        ),
+        (
+            '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[storage.kafka]\nnamespaces = "a"',
+            "storage.kafka.namespaces: expected a table",
+        ),
+        (
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"#/a" = "x"'
+            ),
+            "storage.kafka.namespaces: ",
+        ),
+        (
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"a/#" = "a b"'
+            ),
+            "storage.kafka.namespaces.a/#: expected a name of a Kafka topic",
+        ),
+        (
+            (
+                '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
+                '[storage.kafka.namespaces]\n"a/#" = "penstock-state"'
+            ),
+            'storage.kafka.namespaces.a/#: "penstock-state" has what is in no namespace',
         ),
         (
             '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[broker]\ndurability = "memory"',

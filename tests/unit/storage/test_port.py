@@ -54,6 +54,7 @@ from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import InvalidGroup
 from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.memory import MemoryLog
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
@@ -137,6 +138,11 @@ class Kafka:
     def open(self, data: Path) -> Storage:
         return KafkaLog(self.options(data))
 
+    def open_apart(self, data: Path) -> Storage:
+        """All messages with a topic are in a namespace, unless one in their block is in none."""
+        plain = self.options(data)
+        return KafkaLog(dataclasses.replace(plain, namespaces={"#": f"{plain.topic}-apart"}))
+
     def open_failing(self, data: Path) -> tuple[Storage, threading.Event]:
         assert self.broker is not None
         return KafkaLog(self.options(data, commit_seconds_max=3.0)), Outage(self.broker)
@@ -178,14 +184,15 @@ KINDS = [
         opens_failing=KAFKA.open_failing,
         has_files=False,
     ),
+    Kind("kafka namespaces", KAFKA.open_apart, keeps_history=True, has_files=False),
 ]
 
 
 def kinds(*, that: Callable[[Kind], object] = lambda _kind: True) -> list[Any]:
     """The storages for which something holds, as parameters."""
-    marks = {"kafka": [pytest.mark.kafka]}
+    marks = [pytest.mark.kafka]
     return [
-        pytest.param(each, id=each.name, marks=marks.get(each.name, ()))
+        pytest.param(each, id=each.name, marks=marks if each.name.startswith("kafka") else ())
         for each in KINDS
         if that(each)
     ]
@@ -194,7 +201,9 @@ def kinds(*, that: Callable[[Kind], object] = lambda _kind: True) -> list[Any]:
 def given(request: pytest.FixtureRequest) -> Kind:
     """The storage of a test; what it runs on is started."""
     found: Kind = request.param
-    if found.name == "kafka":
+    if found.open == KAFKA.open_apart:
+        request.getfixturevalue("monkeypatch").setattr(Namespaces, "run_bytes_min", 0)
+    if found.name.startswith("kafka"):
         KAFKA.broker = request.getfixturevalue("kafka")
     return found
 
@@ -911,7 +920,7 @@ def test_the_status_tells_what_was_done(kind: Kind, tmp_path: Path) -> None:
             for _ in range(3):
                 await used.put("a", "b")
             status = storage.status()
-            assert status.kind == kind.name
+            assert status.kind == kind.name.split()[0]
             assert (status.log_id, status.partition) == (storage.log_id, storage.partition)
             assert (status.next_offset, status.end, status.horizon) == (6, 6, storage.horizon)
             assert (status.problem, status.failures, status.waiting_bytes) == (None, 0, 0)

@@ -58,7 +58,9 @@ def _without_secrets(value: Any, name: str) -> Any:  # noqa: ANN401
         return HIDDEN
     if isinstance(value, dict):
         if name in _SECRET_TABLES:
-            return dict.fromkeys(value, HIDDEN)
+            return {
+                key: inner if isinstance(inner, dict) else HIDDEN for key, inner in value.items()
+            }
         return {
             key: _without_secrets(inner, key) for key, inner in value.items() if inner is not None
         }

@@ -383,6 +383,13 @@ def _following(status: FollowStatus) -> Iterable[Metric]:
     yield _gauge("follow_failing", text, int(status.problem is not None))
     text = "Readers of the messages of other nodes that failed or hung, and were replaced."
     yield _counter("follow_replaced", text, status.replaced)
+    counts = status.references
+    text = "Row groups of namespaces that other nodes wrote and this node read."
+    yield _counter("namespace_groups_read", text, counts.read)
+    text = "Bytes of row groups of namespaces that other nodes wrote and this node read."
+    yield _counter("namespace_bytes_read", text, counts.read_bytes)
+    text = "Row groups of namespaces that no subscriber of this node needed: they were not read."
+    yield _counter("namespace_groups_passed", text, counts.passed)
 
 
 def _labelled(counts: Counter[Protocol]) -> Counter[str]:

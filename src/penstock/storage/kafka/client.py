@@ -17,12 +17,14 @@ from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
 __all__ = [
+    "REMOVED",
     "Connection",
     "Consumers",
     "PartitionTail",
     "RecordReader",
     "RecordsRemoved",
     "failure",
+    "is_final",
 ]
 
 _LOGGER: Final = logging.getLogger("penstock.librdkafka")
@@ -190,9 +192,9 @@ class RecordReader:
                         deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return
-                    elif error.code() in _REMOVED:
+                    elif error.code() in REMOVED:
                         raise RecordsRemoved
-                    elif error.fatal() or error.code() in _REFUSED:
+                    elif is_final(error):
                         raise failure(error)
                 if time.monotonic() > deadline:
                     raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
@@ -211,6 +213,21 @@ class RecordReader:
         """Return the first committed record from a Kafka offset on; None if there is none."""
         with contextlib.closing(self.records(topic, partition, offset)) as records:
             return next(records, None)
+
+    def at(self, topic: str, partition: int, offset: int) -> Message:
+        """Return the committed record at a Kafka offset; raise RecordsRemoved or OSError.
+
+        It may come a little later than other records of its transaction.
+        """
+        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        while True:
+            found = self.first(topic, partition, offset)
+            if found is not None:
+                if found.offset() != offset:
+                    raise RecordsRemoved
+                return found
+            if time.monotonic() > deadline:
+                raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
 
     def at_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Return Kafka's first offset of a time or later, None if there is none; raise OSError."""
@@ -243,21 +260,27 @@ class PartitionTail:
     @staticmethod
     def is_removed(error: KafkaError) -> bool:
         """Return whether an error says that Kafka has removed the records at a place."""
-        return error.code() in _REMOVED
+        return error.code() in REMOVED
 
     @staticmethod
     def is_final(error: KafkaError) -> bool:
         """Return whether an error does not go away by itself."""
-        return error.fatal() or error.code() in _REFUSED
+        return is_final(error)
 
     def close(self) -> None:
         """Disconnect; this may block for any time."""
         self._consumer.close()
 
 
-_REMOVED: Final = frozenset(
+def is_final(error: KafkaError) -> bool:
+    """Return whether an error of a consumer does not go away by itself."""
+    return error.fatal() or error.code() in _REFUSED
+
+
+REMOVED: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
 )
+"""Errors that say that Kafka has removed the records at a place."""
 _MOVING: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -286,7 +309,7 @@ class Consumers:
     """Readers that threads share: each uses one at a time."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._lock = threading.Lock()
         self._idle: list[RecordReader] = []
         self._closed = False
@@ -298,7 +321,7 @@ class Consumers:
             reader = self._idle.pop() if self._idle else None
         if reader is None:
             try:
-                reader = RecordReader(self._connection)
+                reader = RecordReader(self.connection)
             except KafkaException as error:
                 raise failure(error) from error
         works = True

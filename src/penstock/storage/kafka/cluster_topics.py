@@ -27,7 +27,16 @@ from penstock.limits import (
 from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.options import KafkaOptions
 
-__all__ = ["LogFacts", "TopicFacts", "find_log", "prepare_topics"]
+__all__ = [
+    "LogFacts",
+    "TopicAdmin",
+    "TopicFacts",
+    "TopicMissing",
+    "check_settings",
+    "create_topics",
+    "find_log",
+    "prepare_topics",
+]
 
 log = structlog.get_logger("penstock.log")
 
@@ -79,47 +88,67 @@ def _log_id(description: TopicDescription) -> int:
     return int.from_bytes(identity[:_LOG_ID_BYTES], "big")
 
 
+class TopicAdmin:
+    """Asks Kafka about topics and changes them, within the time in which a broker starts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.options = connection.options
+        self.client = connection.admin()
+        self._deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
+
+    def _ask(self, request: Callable[[], dict[Any, Future[_Result]]]) -> _Result:
+        return _ask(self._connection, request, self._deadline)
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Return what Kafka knows of a topic; raise KafkaUnusable or TopicMissing."""
+        topics = TopicCollection([topic])
+        found: TopicDescription = self._ask(lambda: self.client.describe_topics(topics))
+        return found
+
+    def settings_of(self, topic: str) -> dict[str, Any]:
+        """Return the settings of a topic; raise KafkaUnusable."""
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = self._ask(lambda: self.client.describe_configs([resource]))
+        return {name: entry.value for name, entry in found.items()}
+
+    def with_partition(self, topic: str) -> TopicDescription:
+        """Return a topic that has the partition of this node, add it if needed.
+
+        Raise KafkaUnusable or TopicMissing.
+        """
+        node = self.options.node
+        description = self.describe(topic)
+        if node >= len(description.partitions):
+            wanted = NewPartitions(topic, node + 1)
+            with contextlib.suppress(KafkaUnusable):  # another node may have added more meanwhile
+                self._ask(lambda: self.client.create_partitions([wanted]))
+            description = self.describe(topic)
+        while node >= len(description.partitions):
+            if time.monotonic() > self._deadline:
+                reason = f"topic {topic!r} has no partition {node}"
+                raise KafkaUnusable(self.options.bootstrap, reason, "add partitions to it")
+            time.sleep(_RETRY_SECONDS)
+            description = self.describe(topic)
+        return description
+
+
 def prepare_topics(connection: Connection) -> TopicFacts:
     """Create the topics of a log if they are missing, and check them; raise KafkaUnusable."""
     options = connection.options
-    admin = connection.admin()
-    deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
-
-    def ask(request: Callable[[], dict[Any, Future[_Result]]]) -> _Result:
-        return _ask(connection, request, deadline)
-
-    def describe(topic: str) -> TopicDescription:
-        found: TopicDescription = ask(lambda: admin.describe_topics(TopicCollection([topic])))
-        return found
-
-    def settings_of(topic: str) -> dict[str, Any]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-        found = ask(lambda: admin.describe_configs([resource]))
-        return {name: entry.value for name, entry in found.items()}
-
+    admin = TopicAdmin(connection)
     try:
         for topic in (options.topic, options.state_topic):
-            describe(topic)
-    except _Missing:
-        _create(admin, options)
-    description = describe(options.topic)
-    if options.node >= len(description.partitions):
-        wanted = NewPartitions(options.topic, options.node + 1)
-        with contextlib.suppress(KafkaUnusable):  # another node may have added more meanwhile
-            ask(lambda: admin.create_partitions([wanted]))
-        description = describe(options.topic)
-    while options.node >= len(description.partitions):
-        if time.monotonic() > deadline:
-            reason = f"topic {options.topic!r} has no partition {options.node}"
-            raise KafkaUnusable(options.bootstrap, reason, "add partitions to it")
-        time.sleep(_RETRY_SECONDS)
-        description = describe(options.topic)
-    partitions = len(description.partitions)
-    settings = settings_of(options.topic)
-    _check(options, settings, settings_of(options.state_topic))
+            admin.describe(topic)
+    except TopicMissing:
+        _create_both(admin.client, options)
+    description = admin.with_partition(options.topic)
+    settings = admin.settings_of(options.topic)
+    _check_state(options, admin.settings_of(options.state_topic))
+    check_settings(options, options.topic, settings)
     facts = TopicFacts(
         log_id=_log_id(description),
-        partitions=partitions,
+        partitions=len(description.partitions),
         replicas=len(description.partitions[options.node].replicas),
         min_insync_replicas=int(settings["min.insync.replicas"]),
         record_bytes_max=min(int(settings["max.message.bytes"]), KAFKA_RECORD_BYTES_MAX),
@@ -128,14 +157,14 @@ def prepare_topics(connection: Connection) -> TopicFacts:
     return facts
 
 
-class _Missing(Exception):
+class TopicMissing(Exception):
     """The topic does not exist."""
 
 
 def _ask(
     connection: Connection, request: Callable[[], dict[Any, "Future[_Result]"]], deadline: float
 ) -> _Result:
-    """Return the answer to a request about one thing; raise KafkaUnusable or _Missing."""
+    """Return the answer to a request about one thing; raise KafkaUnusable or TopicMissing."""
     bootstrap = connection.options.bootstrap
     while True:
         left = deadline - time.monotonic()
@@ -145,7 +174,7 @@ def _ask(
         except KafkaException as failed:
             error: KafkaError = failed.args[0]
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise _Missing from None
+                raise TopicMissing from None
             if not error.retriable() and error.code() not in _TEMPORARY:
                 raise KafkaUnusable(bootstrap, error.str(), _REMEDY) from failed
             if left <= 0:
@@ -168,7 +197,7 @@ _TEMPORARY: Final = frozenset(
 )
 
 
-def _create(admin: AdminClient, options: KafkaOptions) -> None:
+def _create_both(admin: AdminClient, options: KafkaOptions) -> None:
     """Create both topics. Another node may do the same at the same time."""
     retention = options.log.retention
     age, size = retention.age_seconds_max, retention.bytes_max
@@ -186,7 +215,12 @@ def _create(admin: AdminClient, options: KafkaOptions) -> None:
         ),
         NewTopic(options.state_topic, 1, _BROKER_DEFAULT, config={"cleanup.policy": "compact"}),
     ]
-    for future in admin.create_topics(topics).values():
+    create_topics(admin, options, topics)
+
+
+def create_topics(admin: AdminClient, options: KafkaOptions, topics: list[NewTopic]) -> None:
+    """Create topics, and wait until Kafka's brokers know them; raise KafkaUnusable."""
+    for topic, future in admin.create_topics(topics).items():
         try:
             future.result(timeout=KAFKA_OPEN_SECONDS_MAX)
         except (KafkaException, TimeoutError) as failed:
@@ -195,9 +229,10 @@ def _create(admin: AdminClient, options: KafkaOptions) -> None:
                 if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
                 raise KafkaUnusable(
-                    options.bootstrap, error.str(), f"create {options.topic!r} yourself"
+                    options.bootstrap, error.str(), f"create {topic!r} yourself"
                 ) from failed
             raise KafkaUnusable(options.bootstrap, "no answer", _REMEDY) from failed
+    names = [each.topic for each in topics]
     deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
     while time.monotonic() < deadline:  # brokers learn of a new topic one after the other
         known = admin.list_topics(timeout=KAFKA_OPEN_SECONDS_MAX).topics
@@ -205,20 +240,23 @@ def _create(admin: AdminClient, options: KafkaOptions) -> None:
             name in known
             and known[name].error is None
             and all(part.leader >= 0 for part in known[name].partitions.values())
-            for name in (options.topic, options.state_topic)
+            for name in names
         ):
             return
         time.sleep(_RETRY_SECONDS)
 
 
-def _check(options: KafkaOptions, settings: dict[str, Any], state: dict[str, Any]) -> None:
-    topic = options.topic
+def _check_state(options: KafkaOptions, state: dict[str, Any]) -> None:
     if state["cleanup.policy"] != "compact":
         raise KafkaUnusable(
             options.bootstrap,
             f"topic {options.state_topic!r} has cleanup.policy {state['cleanup.policy']!r}",
             "set it to 'compact': otherwise Kafka removes topics and offsets of groups",
         )
+
+
+def check_settings(options: KafkaOptions, topic: str, settings: dict[str, Any]) -> None:
+    """Check the settings of a topic of messages; raise KafkaUnusable."""
     if settings["cleanup.policy"] != "delete":
         raise KafkaUnusable(
             options.bootstrap,

@@ -7,6 +7,9 @@ process as the owner of the partition; otherwise a newer process has taken over,
 
 A thread that librdkafka does not return from is replaced: its commit has failed, and the next
 producer finds out whether it is in Kafka.
+
+A row group of a namespace is sent to the Kafka topic of the namespace. Kafka's answer has its place
+there. Then a reference with the place is sent to the first topic, in the same transaction.
 """
 
 import contextlib
@@ -14,8 +17,8 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 import structlog
@@ -32,11 +35,20 @@ from penstock.storage.arrow.format.segment import Columns, encode_row_group, par
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, failure
+from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
-from penstock.storage.kafka.records import HEAD_HEADER, NODES_HEADER, GroupRecord, Heads, latest_ms
-from penstock.storage.kafka.state import HEAD, NODE, NodeState, StateTopic
+from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
+from penstock.storage.kafka.state import (
+    HEAD,
+    NAMESPACE,
+    NODE,
+    NamespaceState,
+    NodeState,
+    StateTopic,
+)
 from penstock.storage.kafka.topic_changes import TopicChanges
+from penstock.storage.kafka.transaction import Group, Transaction
 from penstock.storage.kafka.writing_thread import WritingThread
 
 __all__ = ["KafkaCommitter"]
@@ -45,14 +57,6 @@ log = structlog.get_logger("penstock.log")
 
 _WAIT_SECONDS: Final = 0.5
 """Longest time in a call of librdkafka."""
-
-
-class _Group(NamedTuple):
-    """A row group, the time of its latest message, and the nodes of private messages."""
-
-    value: bytes
-    timestamp_ms: int
-    nodes: Collection[int]
 
 
 class KafkaCommitter:
@@ -73,6 +77,7 @@ class KafkaCommitter:
         *,
         log_id: int,
         record_bytes_max: int,
+        namespaces: Namespaces,
         done: Callable[[Outcome], None],
         written: Callable[[GroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
@@ -85,6 +90,8 @@ class KafkaCommitter:
         self._changes = changes
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
+        self._namespaces = namespaces
+        self._ends: dict[str, int] = {}  # of the last row group in each Kafka topic of a namespace
         self._done = done
         self._written = written
         self._lost = lost
@@ -115,6 +122,7 @@ class KafkaCommitter:
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
             self._partition.load_bounds(end_min=before.reserved if before else 0)
+            self._load_ends()
             next_offset = self._told = self._partition.bounds.end
             self._reserved = before.reserved if before else 0
             self._claim(next_offset)
@@ -220,14 +228,16 @@ class KafkaCommitter:
             raise
         changes, self._sending = self._sending, {}
         self._state.apply(changes)
-        for value, place in sent:
+        for (value, _, _, namespace), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
             record = GroupRecord(place, group, self._heads.own)
+            if namespace is not None:
+                self._ends[namespace.topic] = record.end_offset
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
 
-    def _groups(self, commit: Commit) -> Iterator[_Group]:
+    def _groups(self, commit: Commit) -> Iterator[Group]:
         """Yield the blocks of a commit as row groups; then note what changes with them.
 
         A block is encoded while librdkafka sends the one before.
@@ -244,7 +254,15 @@ class KafkaCommitter:
             topics += columns.topics
             end = columns.base_offset + columns.count
             value = b"".join(encoded.buffers)
-            yield _Group(value, latest_ms(columns), commit.nodes.get(position, ()))
+            nodes = commit.nodes.get(position, ())
+            namespace = None
+            if (
+                self._namespaces
+                and not nodes
+                and block.held_bytes >= self._namespaces.run_bytes_min
+            ):
+                namespace = self._namespaces.common(columns.topics)
+            yield Group(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
         if end > self._reserved:
@@ -267,15 +285,32 @@ class KafkaCommitter:
         changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
+        changes |= self._namespace_states()
         try:
             self._transact(iter(()), changes)
         except _Fenced as error:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
 
+    def _namespace_states(self) -> dict[str, bytes | None]:
+        """Return what readers need to know of the Kafka topics of namespaces, if it is new."""
+        changes: dict[str, bytes | None] = {}
+        for topic in self._namespaces.topics:
+            key = NAMESPACE + topic
+            known = self._state.load(key, NamespaceState) or NamespaceState([])
+            own = [each.pattern for each in self._namespaces.all if each.topic == topic]
+            if not set(own) <= set(known.patterns):
+                patterns = list(dict.fromkeys([*known.patterns, *own]))
+                changes[key] = msgspec.json.encode(NamespaceState(patterns))
+        return changes
+
+    def _load_ends(self) -> None:
+        """Find the last row group of each namespace; raise OSError."""
+        self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
+
     def _transact(
-        self, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[bytes, int]]:
+        self, groups: Iterator[Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[Group, int]]:
         """Commit records; return the groups and their places. Raise OSError or Replaced.
 
         `changes` are those after the last group.
@@ -293,38 +328,20 @@ class KafkaCommitter:
             self.step()  # before anything is changed: another thread may have gone on
 
     def _send(
-        self, producer: Producer, groups: Iterator[_Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[bytes, int]]:
+        self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
+    ) -> list[tuple[Group, int]]:
         """Send records and commit them; raise OSError, KafkaException or BufferError."""
-        options = self._options
         deadline = time.monotonic() + self._seconds_max
-        values: list[bytes] = []
-        places: dict[int, int] = {}
+        transaction = Transaction(producer, self._options, self._heads, self._ends)
         producer.begin_transaction()
-        for number, (value, timestamp_ms, nodes) in enumerate(groups):
-            headers: list[tuple[str, str | bytes | None]] = [
-                (HEAD_HEADER, self._heads.own_name.encode())
-            ]
-            if nodes:
-                headers.append((NODES_HEADER, ",".join(map(str, sorted(nodes))).encode()))
-
-            def delivered(error: object, message: object, number: int = number) -> None:
-                if error is None:
-                    places[number] = message.offset()  # type: ignore[attr-defined]
-
-            producer.produce(
-                options.topic, value, partition=options.node, headers=headers,
-                timestamp=timestamp_ms, on_delivery=delivered,
-            )  # fmt: skip
-            values.append(value)
+        for group in groups:
+            transaction.add(group)
             self.step()
-        for key, content in changes.items():
-            producer.produce(options.state_topic, content, key.encode(), partition=0)
-        while producer.flush(_WAIT_SECONDS):
-            self.step()
-            if time.monotonic() > deadline:
-                raise self._connection.timed_out(self._seconds_max)
-        self.step()
+        if transaction.waits:
+            self._flush(producer, deadline)
+            transaction.send_waiting()
+        transaction.change(changes)
+        self._flush(producer, deadline)
         while True:
             try:
                 producer.commit_transaction(_WAIT_SECONDS)
@@ -336,9 +353,15 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        if len(places) != len(values):
-            raise failure("a record was not delivered")
-        return [(value, places[number]) for number, value in enumerate(values)]
+        return transaction.places()
+
+    def _flush(self, producer: Producer, deadline: float) -> None:
+        """Wait for the answers to all records; raise OSError."""
+        while producer.flush(_WAIT_SECONDS):
+            self.step()
+            if time.monotonic() > deadline:
+                raise self._connection.timed_out(self._seconds_max)
+        self.step()
 
     # --- Failures ---------------------------------------------------------------------------------
 
@@ -379,6 +402,7 @@ class KafkaCommitter:
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
+            self._load_ends()
             self.step()
             self._tell_written()
         except (OSError, KafkaException) as error:

@@ -4,10 +4,15 @@ A thread reads with one consumer, which has all partitions of other nodes and th
 waits while KAFKA_FOLLOW_BYTES_MAX wait for the event loop, so a node that is busy reads later, and
 what it has not read stays in Kafka. The event loop takes records for a few milliseconds at a time.
 
+A reference to messages of a namespace that no subscriber here needs is passed over. The event loop
+hears of that now and then only. Whether they are needed is asked again there, where subscriptions
+begin: for those that began meanwhile, sessions read the messages from the log.
+
 A consumer that fails is replaced, and so is a thread that hangs in a call of librdkafka: another
 one goes on at the same places. The earlier one passes nothing any more.
 """
 
+import contextlib
 import errno
 import threading
 import time
@@ -24,20 +29,31 @@ from penstock.limits import (
     KAFKA_FOLLOW_BYTES_MAX,
     KAFKA_FOLLOW_RETRY_SECONDS,
     KAFKA_PARTITIONS_SECONDS,
+    KAFKA_PASSED_SECONDS,
     KAFKA_STILL_SECONDS,
     KAFKA_TAKE_ATTEMPTS_MAX,
     KAFKA_TOPIC_SECONDS_MAX,
     TURN_SECONDS_MAX,
 )
-from penstock.ports import Follower, FollowStatus, KeptSession, KnownTopic, LogReader
+from penstock.ports import (
+    Follower,
+    FollowStatus,
+    KeptSession,
+    KnownTopic,
+    LogReader,
+    ReferenceCounts,
+)
 from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.client import Connection, PartitionTail, failure
+from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
+from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
 from penstock.storage.kafka.records import (
     BadRecord,
     GroupRecord,
     Heads,
+    ReferenceRecord,
     is_addressed,
     private_records,
 )
@@ -105,17 +121,30 @@ class PartitionFollower:
         self._waiting_bytes = 0
         self._draining = False
         self._stopping = False
+        self._told_at = 0.0  # when the event loop heard of references that were passed over
+        self._reading = FollowedReferences(heads, self._options.location, self._thread.step)
+        self._references = ReferenceCounts()
+        self._patterns: set[str] = set()  # those that the target knows
 
     # --- In the event loop's thread ---------------------------------------------------------------
 
     def start(
-        self, target: Follower, found: Iterable[Found], topics: Iterable[str], *, state_place: int
+        self,
+        target: Follower,
+        found: Iterable[Found],
+        topics: Iterable[str],
+        *,
+        state_place: int,
+        patterns: Iterable[str] = (),
     ) -> None:
         """Pass everything from now on to `target`; `topics` are those that it knows.
 
-        The state topic is read from `state_place` on.
+        The state topic is read from `state_place` on. `patterns` are those of namespaces.
         """
         self._target = target
+        for pattern in patterns:
+            self._patterns.add(pattern)
+            target.pattern_found(pattern)
         self._topics = set(topics)
         self._places[_STATE] = state_place
         for each in found:
@@ -133,7 +162,7 @@ class PartitionFollower:
     @property
     def status(self) -> FollowStatus:
         """Whether messages of other nodes are read, and how often a reader was replaced."""
-        return FollowStatus(self._thread.problem, self._thread.replaced)
+        return FollowStatus(self._thread.problem, self._thread.replaced, self._references)
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return the next offset to deliver of each partition, and the next place to read.
@@ -211,7 +240,8 @@ class PartitionFollower:
     def _follow(self) -> None:
         """Read until the log is closed; raise OSError where Kafka refuses."""
         self._behind = {}
-        with self._connection.tail() as tail:
+        data = NamespaceReader(self._connection, waits_ms=500)
+        with self._connection.tail() as tail, contextlib.closing(data):
             self._thread.step()
             self._assign(tail)
             looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
@@ -224,7 +254,8 @@ class PartitionFollower:
                 self._thread.step()
                 # State first: a transaction's topics belong before its messages.
                 for message in sorted(messages, key=self._is_message):
-                    self._take_or_pass_over(tail, message)
+                    self._take_or_pass_over(tail, data, message)
+                self._tell_passed()
                 if time.monotonic() > looks_at:
                     self._look(tail)
                     looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
@@ -270,10 +301,12 @@ class PartitionFollower:
             raise AssertionError("the log is not followed")
         return self._target
 
-    def _take_or_pass_over(self, tail: PartitionTail, message: Message) -> None:
+    def _take_or_pass_over(
+        self, tail: PartitionTail, data: NamespaceReader, message: Message
+    ) -> None:
         """Take a record; pass over one that fails again and again: others are behind it."""
         try:
-            self._take(tail, message)
+            self._take(tail, data, message)
         except (OSError, LogError, Replaced):
             raise
         except Exception:
@@ -289,7 +322,7 @@ class PartitionFollower:
             log.exception("followed messages failed", partition=key, kafka_offset=place)
             self._places[key] = place + 1
 
-    def _take(self, tail: PartitionTail, message: Message) -> None:
+    def _take(self, tail: PartitionTail, data: NamespaceReader, message: Message) -> None:
         """Take a record, or an error."""
         self._thread.step()
         error, number, place = message.error(), message.partition(), message.offset()
@@ -312,7 +345,7 @@ class PartitionFollower:
         if is_state:
             self._take_state(message)
         elif number in self._partitions:
-            self._take_group(self._partitions[number], message)
+            self._take_group(self._partitions[number], data, message)
         self._thread.step(key)
         self._places[key] = place + 1
 
@@ -355,18 +388,21 @@ class PartitionFollower:
 
     # --- Messages ---------------------------------------------------------------------------------
 
-    def _take_group(self, partition: KafkaPartition, message: Message) -> None:
+    def _take_group(
+        self, partition: KafkaPartition, data: NamespaceReader, message: Message
+    ) -> None:
         try:
-            record = self._heads.parse(message)
+            record = self._heads.read(message)
         except BadRecord as error:
             partition.tell(message.offset(), error)
             return
         self._thread.step()
         if record.end_offset > partition.bounds.end:
             partition.add(record)
-        self._learn(record)
-        number, size = partition.number, len(record.group.data)
-        self._pass(lambda: self._deliver(number, record), size)
+        if isinstance(record, ReferenceRecord):
+            self._take_reference(partition, data, record)
+            return
+        self._pass_group(partition.number, record)
         if is_addressed(message, self._options.node):
             try:
                 records = private_records(record)
@@ -374,6 +410,56 @@ class PartitionFollower:
                 partition.tell(message.offset(), error)
             else:
                 self._pass(lambda: self._follower.records_read(records))
+
+    def _pass_group(self, number: int, record: GroupRecord) -> None:
+        self._learn(record)
+        self._pass(lambda: self._deliver(number, record), len(record.group.data))
+
+    def _take_reference(
+        self, partition: KafkaPartition, data: NamespaceReader, record: ReferenceRecord
+    ) -> None:
+        """Read the messages of a reference if they are needed here; else pass over it."""
+        number, reference = partition.number, record.reference
+        key, pattern = (reference.topic, number), reference.pattern
+        if pattern not in self._patterns:
+            self._patterns.add(pattern)
+            self._pass(lambda: self._follower.pattern_found(pattern))
+        if not self._follower.wants(reference.pattern):
+            data.leave(*key)
+            self._references = self._references.passed_one()
+            self._pass_over(number, record)
+            return
+        group = self._reading.read(partition, data, record)
+        if group is None:  # sessions read it from the log
+            self._pass_over(number, record)
+        else:
+            self._references = self._references.read_one(len(group.group.data))
+            self._pass_group(number, group)
+
+    def _pass_over(self, number: int, record: ReferenceRecord) -> None:
+        """Have the event loop hear of a reference that was passed over, later; raise Replaced."""
+        self._thread.step()
+        with self._room:
+            work = self._queue[-1][0] if self._queue else None
+            if not isinstance(work, PassedReferences):
+                work = PassedReferences(self._passed)
+                self._queue.append((work, 0))
+            work.add(number, record)
+
+    def _tell_passed(self) -> None:
+        """Tell the event loop of references that were passed over, every KAFKA_PASSED_SECONDS."""
+        now = time.monotonic()
+        with self._room:
+            if self._draining or not self._queue or now - self._told_at < KAFKA_PASSED_SECONDS:
+                return
+            self._told_at = now
+            self._draining = True
+        self._post(self._drain)
+
+    def _passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
+        """Tell the target of references that were passed over, in the event loop's thread."""
+        self._follower.messages_passed(number, first, end, patterns)
+        self._delivered[number] = max(self._delivered[number], end)
 
     def _deliver(self, number: int, record: GroupRecord) -> None:
         """Pass a group to the target, in the event loop's thread."""

@@ -50,20 +50,25 @@ from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
 from penstock.storage.kafka.follower import Found, PartitionFollower
+from penstock.storage.kafka.namespace_topics import prepare_namespaces
+from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.nodes import Nodes
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.partition import KafkaPartition, RecordCache
+from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reader import KafkaReader
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import GroupRecord, Heads
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
     HEAD,
+    NAMESPACE,
     TOPIC,
     KafkaGroups,
     KafkaNumbers,
     KafkaStoredCounts,
+    NamespaceState,
     StateTopic,
     TopicState,
 )
@@ -90,7 +95,9 @@ class KafkaLog:
         self._options = options
         self._when_lost = lost
         self._connection = Connection(options)
+        namespaces = Namespaces(options.namespaces)
         facts = prepare_topics(self._connection)
+        facts = prepare_namespaces(self._connection, namespaces.topics, facts)
         self.log_id = facts.log_id
         self.partition = options.node
         self._state = StateTopic(self._connection)
@@ -109,6 +116,7 @@ class KafkaLog:
             self._changes,
             log_id=facts.log_id,
             record_bytes_max=facts.record_bytes_max,
+            namespaces=namespaces,
             done=self._done,
             written=self._written,
             lost=self._lost,
@@ -127,6 +135,7 @@ class KafkaLog:
             next_offset=next_offset,
             place={"log": options.location},
             limits=_block_limits(facts.record_bytes_max),
+            runs=namespaces or None,
         )
         self._scanner = KafkaScanner(self._partitions)
         self.groups = KafkaGroups(self._state, node=options.node, process=self._committer.owner)
@@ -161,6 +170,7 @@ class KafkaLog:
             self._cache,
             topic=self._options.topic,
             number=number,
+            namespaces=lambda: self._state.namespaces,
         )
 
     def _new_reader(self, partition: KafkaPartition) -> KafkaReader:
@@ -216,7 +226,11 @@ class KafkaLog:
         self._target = target
         topics = (name for name, each in self._topics.items() if not each.deleted)
         found = list(self._discover(at_end=True))
-        self._follower.start(target, found, topics, state_place=self._state_place)
+        states = self._state.all(NAMESPACE, NamespaceState).values()
+        patterns = {pattern for each in states for pattern in each.patterns}
+        self._follower.start(
+            target, found, topics, state_place=self._state_place, patterns=patterns
+        )
 
     def _watch_later(self) -> None:
         """Look every KAFKA_WATCH_SECONDS whether the threads that use librdkafka go on."""

@@ -16,7 +16,8 @@ from penstock.storage.arrow.format.segment import parse_head
 from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import find_log
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.partition import KafkaPartition, RecordCache
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import Heads
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.state import (
@@ -72,6 +73,7 @@ class KafkaLogReader(Closeable):
             self._partitions.clear()
             self._marks.clear()
             self._cache = RecordCache(self.options.cache_bytes_max)
+        self._state.refresh()  # for the namespaces
         for number in range(facts.partitions):
             self._load(number)
         return self.scanner.bounds()
@@ -82,13 +84,20 @@ class KafkaLogReader(Closeable):
         partition = self._partitions.get(number)
         if partition is None:
             partition = KafkaPartition(
-                self._consumers, self._heads, self._cache, topic=topic, number=number
+                self._consumers,
+                self._heads,
+                self._cache,
+                topic=topic,
+                number=number,
+                namespaces=lambda: self._state.namespaces,
             )
         with self._consumers.take() as reader:
             marks = reader.bounds(topic, number)
         if self._marks.get(number) != marks:
             partition.load_bounds()
             self._marks[number] = marks
+        elif self._state.namespaces:
+            partition.load_horizon()
         self._partitions[number] = partition
 
     def topics(self) -> dict[str, TopicState]:

@@ -25,7 +25,7 @@ class KafkaOptions:
 
     `settings` are librdkafka's. With `deliver_committed`, own messages are passed to the follower
     of the log too, when they are committed. A commit that Kafka does not answer within
-    `commit_seconds_max` has failed.
+    `commit_seconds_max` has failed. `namespaces` are Kafka topics by pattern of topics.
     """
 
     bootstrap: str
@@ -36,6 +36,7 @@ class KafkaOptions:
     commit_seconds_max: float = KAFKA_COMMIT_SECONDS_MAX
     cache_bytes_max: int = KAFKA_CACHE_BYTES_MAX
     deliver_committed: bool = False
+    namespaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def state_topic(self) -> str:

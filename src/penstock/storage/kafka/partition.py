@@ -3,25 +3,48 @@
 Offsets of Penstock and of Kafka differ: a record of Kafka is a row group, and Kafka counts the
 markers of transactions too. Both only grow. So the place of an offset is found by interpolation
 between places that are known, the *anchors*. Each record that is read or written becomes one.
+
+A reference has the offsets of the row group that it names. So only readers that want its messages
+read the Kafka topic of the namespace.
 """
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, TypeAlias
 
 import structlog
+from confluent_kafka import Message
 
 from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
-from penstock.limits import KAFKA_ANCHORS_MAX, KAFKA_BAD_RECORDS_MAX, KAFKA_STEPS_BACK_MIN
+from penstock.limits import (
+    KAFKA_ANCHORS_MAX,
+    KAFKA_BAD_RECORDS_MAX,
+    KAFKA_READ_SECONDS_MAX,
+    KAFKA_STEPS_BACK_MIN,
+)
 from penstock.ports import Bounds, DamagedRange
 from penstock.storage.kafka.client import Consumers, RecordReader, RecordsRemoved
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
+from penstock.storage.kafka.lost_references import LostReferences
+from penstock.storage.kafka.namespace_reader import NamespaceReader
+from penstock.storage.kafka.record_cache import RecordCache
+from penstock.storage.kafka.records import (
+    BadRecord,
+    GroupRecord,
+    Heads,
+    LogRecord,
+    Reference,
+    ReferenceRecord,
+)
 
-__all__ = ["KafkaPartition", "RecordCache"]
+__all__ = ["KafkaPartition", "Wants"]
 
 log = structlog.get_logger("penstock.log")
+
+
+Wants: TypeAlias = Callable[[str], bool]
+"""Tells whether topics of a pattern may be wanted."""
 
 
 class _Anchor(NamedTuple):
@@ -32,44 +55,22 @@ class _Anchor(NamedTuple):
     place: int
 
 
-class RecordCache:
-    """Records that were written or read last, of all partitions. Any thread may use it."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._records: OrderedDict[tuple[int, int], GroupRecord] = OrderedDict()
-        self._bytes = 0
-
-    def put(self, partition: int, record: GroupRecord) -> None:
-        """Keep a record; the ones that were not used for longest give way."""
-        with self._lock:
-            key = partition, record.place
-            if key in self._records:
-                return
-            self._records[key] = record
-            self._bytes += len(record.group.data)
-            while self._bytes > self._bytes_max:
-                _, oldest = self._records.popitem(last=False)
-                self._bytes -= len(oldest.group.data)
-
-    def get(self, partition: int, place: int) -> GroupRecord | None:
-        """Return a record, None if it is not kept."""
-        with self._lock:
-            record = self._records.get((partition, place))
-            if record is not None:
-                self._records.move_to_end((partition, place))
-            return record
-
-
 class KafkaPartition:
     """The committed messages of one partition. Any thread may call it; methods may block.
 
-    Raise OSError where Kafka does not answer.
+    `namespaces` returns the Kafka topics of all namespaces. Raise OSError where Kafka does not
+    answer.
     """
 
     def __init__(
-        self, consumers: Consumers, heads: Heads, cache: RecordCache, *, topic: str, number: int
+        self,
+        consumers: Consumers,
+        heads: Heads,
+        cache: RecordCache,
+        *,
+        topic: str,
+        number: int,
+        namespaces: Callable[[], AbstractSet[str]] = frozenset,
     ) -> None:
         self.number = number
         self._topic = topic
@@ -78,6 +79,7 @@ class KafkaPartition:
         self._lock = threading.Lock()
         self._anchors: list[_Anchor] = []  # in order of offsets, and of places
         self._cache = cache
+        self._lost = LostReferences(number, namespaces)
         self._damage: dict[int, DamagedRange] = {}  # by first offset
         self._bad: dict[int, str] = {}  # why records cannot be read, by place
         self._first_place = 0
@@ -94,7 +96,7 @@ class KafkaPartition:
     def bounds(self) -> Bounds:
         """The readable offsets, as far as they are known."""
         with self._lock:
-            return Bounds(min(self._horizon, self._end), self._end)
+            return Bounds(min(max(self._horizon, self._lost.end), self._end), self._end)
 
     def load_bounds(self, *, end_min: int = 0) -> int:
         """Ask Kafka for the first and the last message; an empty partition is at `end_min`.
@@ -106,13 +108,15 @@ class KafkaPartition:
             last = self._last(reader, first, end)
             known = self._knows_first(first)
             oldest = None if last is None or known else self._first_good(reader, first)
+            self._lost.find(reader)
+            self._lost.load(reader)
         with self._lock:
             if last is None:
                 self._end = max(self._end, end_min)
                 self._horizon = self._end
             else:
                 if last.end_offset >= self._end:  # no other thread has added later ones
-                    self.last_us, self.last_crc = last.latest_us, last.group.row_group.crc32c
+                    self.last_us, self.last_crc = last.latest_us, last.crc32c
                 self._end = max(self._end, last.end_offset)
                 if not known:
                     self._horizon = self._end if oldest is None else oldest.base_offset
@@ -134,6 +138,7 @@ class KafkaPartition:
         """Ask Kafka for the first message, and return its place: retention is Kafka's."""
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
+            self._lost.load(reader)
             if first == self._first_place:
                 return first
             oldest = self._first_good(reader, first) if first < end else None
@@ -163,46 +168,56 @@ class KafkaPartition:
         """The place of the first record, as far as it is known."""
         return self._first_place
 
-    def _last(self, reader: RecordReader, first: int, end: int) -> GroupRecord | None:
-        """Return the last good record; None if there is none."""
+    def last_end(self, topic: str) -> int:
+        """Return the end of this partition's last row group in a namespace's topic, 0 if none."""
+        with self._consumers.take() as reader:
+            first, end = reader.bounds(topic, self.number)
+            found = self._last(reader, first, end, topic)
+        return 0 if found is None else found.end_offset
+
+    def _last(
+        self, reader: RecordReader, first: int, end: int, topic: str = ""
+    ) -> LogRecord | None:
+        """Return the last good record of a topic, by default the first; None if there is none."""
         steps = KAFKA_STEPS_BACK_MIN
         while end > first:
             start = max(end - steps, first)
             found = None
-            for message in reader.records(self._topic, self.number, start):
+            for message in reader.records(topic or self._topic, self.number, start):
                 try:
-                    found = self._heads.parse(message)
+                    found = self._heads.read(message)
                 except BadRecord as error:
-                    self.tell(message.offset(), error)
+                    if not topic:
+                        self.tell(message.offset(), error)
             if found is not None or start <= first:
                 return found
             steps *= 8
         return None
 
-    def _first_good(self, reader: RecordReader, place: int) -> GroupRecord | None:
+    def _first_good(self, reader: RecordReader, place: int) -> LogRecord | None:
         """Return the first good record from a place on; None if there is none."""
         for message in reader.records(self._topic, self.number, place):
             try:
-                return self._heads.parse(message)
+                return self._heads.read(message)
             except BadRecord as error:
                 self.tell(message.offset(), error)
         return None
 
     # --- New records ------------------------------------------------------------------------------
 
-    def add(self, record: GroupRecord) -> None:
+    def add(self, record: LogRecord) -> None:
         """Note a record behind all others: it was committed."""
         self._note(record)
         with self._lock:
             if self._horizon >= self._end and not self._has_messages():
                 self._horizon = record.base_offset
             self._end = record.end_offset
-            self.last_us, self.last_crc = record.latest_us, record.group.row_group.crc32c
+            self.last_us, self.last_crc = record.latest_us, record.crc32c
 
     def _has_messages(self) -> bool:
         return bool(self._anchors) and self._anchors[0].base_offset < self._end
 
-    def _note(self, record: GroupRecord) -> None:
+    def _note(self, record: LogRecord) -> None:
         """Remember the place of a record, and its bytes while there is room."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
@@ -212,7 +227,10 @@ class KafkaPartition:
                 anchors.insert(index, anchor)
             if len(anchors) > KAFKA_ANCHORS_MAX:
                 del anchors[1:-1:2]  # every other one: the rest is found between them
-        self._cache.put(self.number, record)
+        if isinstance(record, GroupRecord):
+            self._cache.put(self.number, record)
+        else:
+            self._lost.met(record)
 
     # --- Finding ----------------------------------------------------------------------------------
 
@@ -225,10 +243,20 @@ class KafkaPartition:
             raise OffsetPastEnd(end, bounds.end)
 
     def find(self, offset: int) -> GroupRecord:
-        """Return the record with `offset`, or the first after it.
+        """Return the row group with `offset`, or the first after it.
 
         Raise OffsetBelowHorizon, OffsetPastEnd or LogDamaged.
         """
+        found = self.find_record(offset)
+        return found if isinstance(found, GroupRecord) else self.fetch(found)
+
+    def fetch(self, record: ReferenceRecord) -> GroupRecord:
+        """Return the row group of a reference; raise as `resolve` does."""
+        with self._consumers.take() as reader:
+            return self.resolve(record, lambda each: reader.at(each.topic, self.number, each.place))
+
+    def find_record(self, offset: int) -> LogRecord:
+        """As `find`; return a reference as it is, unless its row group is in memory."""
         self.check(offset, offset + 1)
         cached = self._cached(offset)
         if cached is not None:
@@ -247,7 +275,29 @@ class KafkaPartition:
         self._note(record)
         return record
 
-    def _check_damage(self, offset: int, record: GroupRecord) -> None:
+    def resolve(self, record: ReferenceRecord, get: Callable[[Reference], Message]) -> GroupRecord:
+        """Return the row group of a reference, with a record that `get` reads.
+
+        Raise OffsetBelowHorizon if retention has removed it, LogDamaged or OSError.
+        """
+        try:
+            group = self._heads.resolve(record, get(record.reference))
+        except RecordsRemoved:
+            self.load_horizon()
+            self._lost.note(record)
+            raise OffsetBelowHorizon(record.base_offset, self.bounds.horizon) from None
+        except BadRecord as error:
+            self.tell(record.place, error)
+            self._note_damage(record.base_offset, record.end_offset, str(error))
+            raise LogDamaged(record.base_offset, record.end_offset, str(error)) from error
+        return self.keep(group)
+
+    def keep(self, group: GroupRecord) -> GroupRecord:
+        """Keep the row group of a reference in memory while there is room."""
+        self._cache.put(self.number, group)
+        return group
+
+    def _check_damage(self, offset: int, record: LogRecord) -> None:
         """Raise LogDamaged if `offset` is missing because records before one cannot be read."""
         with self._lock:
             low = self._below(offset)
@@ -270,7 +320,7 @@ class KafkaPartition:
         index = bisect_right(self._anchors, offset, key=_base_offset)
         return self._anchors[index - 1] if index else None
 
-    def _search(self, reader: RecordReader, offset: int) -> GroupRecord | None:
+    def _search(self, reader: RecordReader, offset: int) -> LogRecord | None:
         """Return the record with an offset, or the first after it; None if there is none."""
         with self._lock:
             low = self._below(offset)
@@ -303,7 +353,7 @@ class KafkaPartition:
                 place, low_offset = record.place + 1, record.end_offset
         return following or self._first_good(reader, top)
 
-    def _note_place(self, record: GroupRecord) -> None:
+    def _note_place(self, record: LogRecord) -> None:
         """Remember the place of a record, but not its bytes."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
@@ -313,25 +363,57 @@ class KafkaPartition:
 
     # --- Walking ----------------------------------------------------------------------------------
 
-    def walk(self, start: int, end: int) -> Iterator[GroupRecord]:
+    def walk(self, start: int, end: int, wants: Wants | None = None) -> Iterator[GroupRecord]:
         """Yield the records with messages from `start` up to `end`, in order.
 
-        Raise LogDamaged at messages that cannot be read, OffsetBelowHorizon where retention is
-        faster.
+        References to patterns that are not wanted are left out. Raise LogDamaged at messages that
+        cannot be read, OffsetBelowHorizon where retention is faster.
         """
+        for record in self.walk_records(start, end, wants):
+            if isinstance(record, GroupRecord):
+                yield record
+
+    def walk_records(
+        self, start: int, end: int, wants: Wants | None = None
+    ) -> Generator[LogRecord, None, None]:
+        """As `walk`, but yield the references that are not wanted as they are."""
         position = start
         while position < end:
             record = self._cached(position)
             if record is None:
-                yield from self._stream(position, end)
+                yield from self._resolved(position, end, wants)
                 return
             yield record
             position = record.end_offset
 
-    def _stream(self, start: int, end: int) -> Iterator[GroupRecord]:
+    def _resolved(self, start: int, end: int, wants: Wants | None) -> Iterator[LogRecord]:
+        """Yield records from Kafka, and the row groups of references that are wanted."""
+        data: NamespaceReader | None = None
+        try:
+            for record in self._stream(start, end):
+                if isinstance(record, GroupRecord) or not (
+                    wants is None or wants(record.reference.pattern)
+                ):
+                    yield record
+                    continue
+                if data is None:
+                    data = NamespaceReader(self._consumers.connection)
+                reading = data
+
+                def get(each: Reference, reading: NamespaceReader = reading) -> Message:
+                    return reading.get(
+                        each.topic, self.number, each.place, seconds_max=KAFKA_READ_SECONDS_MAX
+                    )
+
+                yield self.resolve(record, get)
+        finally:
+            if data is not None:
+                data.close()
+
+    def _stream(self, start: int, end: int) -> Iterator[LogRecord]:
         """Yield records from Kafka, without keeping them."""
         try:
-            first = self.find(start)
+            first = self.find_record(start)
         except OffsetPastEnd:
             return
         position = start
@@ -340,7 +422,7 @@ class KafkaPartition:
             with self._consumers.take() as reader:
                 for message in reader.records(self._topic, self.number, first.place):
                     try:
-                        record = self._heads.parse(message)
+                        record = self._heads.read(message)
                     except BadRecord as error:
                         self.tell(message.offset(), error)
                         reason = str(error)
@@ -365,7 +447,7 @@ class KafkaPartition:
             low = self._below(offset)
             if low is not None and offset < low.end_offset:
                 return low.place
-        return self.find(offset).place
+        return self.find_record(offset).place
 
     def offset_after_place(self, place: int) -> int:
         """Return the first offset of the first record from a place on, or the end."""
@@ -392,16 +474,28 @@ class KafkaPartition:
                 return end
             for message in reader.records(self._topic, self.number, place):
                 try:
-                    record = self._heads.parse(message)
+                    record = self._heads.read(message)
                 except BadRecord as error:
                     self.tell(message.offset(), error)
                     continue
-                row = record.group.row_at_time(timestamp_us)
-                if row < record.group.count:
+                row = self._row_at_time(record, timestamp_us)
+                if row is not None:
                     return min(record.base_offset + row, end)
                 if record.end_offset >= end:
                     break
         return end
+
+    def _row_at_time(self, record: LogRecord, timestamp_us: int) -> int | None:
+        """Return the first row taken at or after a time; None if there is none, or it is lost."""
+        if isinstance(record, ReferenceRecord):
+            if record.latest_us < timestamp_us:
+                return None
+            try:
+                record = self.fetch(record)
+            except (OffsetBelowHorizon, LogDamaged):
+                return None
+        row = record.group.row_at_time(timestamp_us)
+        return row if row < record.group.count else None
 
     # --- Damage -----------------------------------------------------------------------------------
 

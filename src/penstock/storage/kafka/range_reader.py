@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
+from penstock.limits import KAFKA_READ_SECONDS_MAX
 from penstock.ports import PartitionRange
 from penstock.storage.arrow.format.segment import parse_head
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved
 from penstock.storage.kafka.log_reader import KafkaLogReader
+from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads
+from penstock.storage.kafka.partition import Wants
+from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads, ReferenceRecord
 
 __all__ = ["RangeReader"]
 
@@ -30,6 +33,7 @@ class RangeReader:
         self._given = heads
         self._connection = Connection(options)
         self._reader = RecordReader(self._connection)
+        self._namespaces = NamespaceReader(self._connection)
         self._heads = Heads(0, 0, self._find_head)
         self._logs: dict[bytes, int] = {}
         self._lookup: KafkaLogReader | None = None
@@ -37,12 +41,17 @@ class RangeReader:
     def close(self) -> None:
         """Disconnect."""
         self._reader.close()
+        self._namespaces.close()
         if self._lookup is not None:
             self._lookup.close()
         self._connection.closing.wait()
 
-    def records(self, span: PartitionRange, place: int) -> Iterator[GroupRecord]:
+    def records(
+        self, span: PartitionRange, place: int, wants: Wants | None = None
+    ) -> Iterator[GroupRecord]:
         """Yield the records with messages of a range, in order; the first is at `place` or later.
+
+        References to patterns that are not wanted are left out.
 
         Raise LogDamaged at messages that cannot be read, OffsetBelowHorizon where retention is
         faster, LogReplaced if the topic was created anew, and OSError where Kafka does not answer.
@@ -50,7 +59,7 @@ class RangeReader:
         position, attempts = span.start, 0
         while position < span.end:
             try:
-                for record in self._from(span._replace(start=position), place):
+                for record in self._from(span._replace(start=position), place, wants):
                     position, place = record.end_offset, record.place + 1
                     attempts = 0
                     yield record
@@ -62,28 +71,52 @@ class RangeReader:
             else:
                 return
 
-    def _from(self, span: PartitionRange, place: int) -> Iterator[GroupRecord]:
+    def _from(self, span: PartitionRange, place: int, wants: Wants | None) -> Iterator[GroupRecord]:
         position, reason = span.start, ""
         for message in self._reader.records(self._options.topic, span.partition, place):
             try:
-                record = self._heads.parse(message)
+                record = self._heads.read(message)
             except BadRecord as error:
                 reason = str(error)
                 continue
-            self._check_log(record)
+            if isinstance(record, GroupRecord):
+                self._check_log(record)
             if record.end_offset <= position:
                 continue
             if record.base_offset > position and reason:
                 raise LogDamaged(position, min(record.base_offset, span.end), reason)
             if record.base_offset >= span.end:
                 return
-            yield record
+            if isinstance(record, GroupRecord):
+                yield record
+            elif wants is None or wants(record.reference.pattern):
+                yield self._resolved(span, record)
             position, reason = record.end_offset, ""
             if position >= span.end:
                 return
         if reason:
             raise LogDamaged(position, span.end, reason)
         raise RecordsRemoved  # the range was there when it was planned
+
+    def _resolved(self, span: PartitionRange, record: ReferenceRecord) -> GroupRecord:
+        """Return the row group of a reference.
+
+        Raise OffsetBelowHorizon if retention has removed it, LogDamaged, LogReplaced or OSError.
+        """
+        reference = record.reference
+        try:
+            message = self._namespaces.get(
+                reference.topic, span.partition, reference.place, seconds_max=KAFKA_READ_SECONDS_MAX
+            )
+            group = self._heads.resolve(record, message)
+        except RecordsRemoved:
+            bounds = self._log().refresh().get(span.partition)
+            horizon = max(record.end_offset, 0 if bounds is None else bounds.horizon)
+            raise OffsetBelowHorizon(max(span.start, record.base_offset), horizon) from None
+        except BadRecord as error:
+            raise LogDamaged(record.base_offset, record.end_offset, str(error)) from error
+        self._check_log(group)
+        return group
 
     def _check_log(self, record: GroupRecord) -> None:
         """Raise LogReplaced if a record is of another log."""

@@ -1,5 +1,7 @@
 """Reads of one partition in threads, for sessions that are behind."""
 
+import contextlib
+import itertools
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,12 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from penstock.errors import LogDamaged, LogError, OffsetPastEnd
+from penstock.limits import KAFKA_REFERENCES_PASSED_MAX
 from penstock.ports import Fetched, TopicFilter
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import GroupRecord
 
 __all__ = ["KafkaReader"]
 
 log = structlog.get_logger("penstock.log")
+
+
+def _fetched(record: GroupRecord) -> Fetched:
+    return Fetched((record.group,), record.end_offset)
 
 
 class KafkaReader:
@@ -56,15 +64,17 @@ class KafkaReader:
         self,
         offset: int,
         then: Callable[[Fetched | LogError], None],
-        topics: TopicFilter | None = None,  # noqa: ARG002 - Kafka has no index of topics
+        topics: TopicFilter | None = None,
     ) -> None:
-        """See ports.LogReader. While Kafka does not answer, it is OffsetPastEnd: try again."""
+        """See ports.LogReader. Only row groups of namespaces are left out: Kafka has no index.
+
+        While Kafka does not answer, it is OffsetPastEnd: try again.
+        """
 
         def work() -> None:
             result: Fetched | LogError
             try:
-                group = self._partition.find(offset).group
-                result = Fetched((group,), group.base_offset + group.count)
+                result = self._find(offset, topics)
             except LogError as error:
                 result = error
             except OSError as error:
@@ -76,6 +86,26 @@ class KafkaReader:
             self._post(lambda: then(result))
 
         self._threads.submit(work)
+
+    def _find(self, offset: int, topics: TopicFilter | None) -> Fetched:
+        """Return the first row group with an offset or behind it that is wanted; raise LogError.
+
+        There is none if KAFKA_REFERENCES_PASSED_MAX references are before it.
+        """
+        partition = self._partition
+        record = partition.find_record(offset)
+        if isinstance(record, GroupRecord):
+            return _fetched(record)
+        if topics is None or topics.overlaps(record.reference.pattern):
+            return _fetched(partition.fetch(record))
+        passed = record.end_offset
+        walk = partition.walk_records(passed, partition.bounds.end, topics.overlaps)
+        with contextlib.closing(walk) as records, contextlib.suppress(LogError, OSError):
+            for each in itertools.islice(records, KAFKA_REFERENCES_PASSED_MAX):
+                if isinstance(each, GroupRecord):
+                    return _fetched(each)
+                passed = each.end_offset
+        return Fetched((), passed)  # what follows, or fails, is for the next call
 
     def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
         """See ports.LogReader: Kafka has no index of topics."""

@@ -7,12 +7,25 @@ record names it by its checksum.
                               penstock.nodes: nodes that private messages are for, -1 for all
                    timestamp  time of the latest message, in milliseconds
                    value      dictionary of topic, dictionary of sender, record batch
+
+A row group of a namespace is such a record in the Kafka topic of the namespace. In the first topic,
+which has the order of all row groups of a partition, a *reference* is in its place:
+
+    Kafka record   headers    penstock.reference: version of the format, 1
+                   timestamp  as that of the row group
+                   value      JSON of a Reference
+
+The record of the row group has one header more:
+
+                   headers    penstock.previous: the offset after the last message of the record
+                              before it, of the same partition; 0 if that is not known
 """
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
@@ -40,16 +53,26 @@ from penstock.storage.schema import SCHEMA
 __all__ = [
     "HEAD_HEADER",
     "NODES_HEADER",
+    "PREVIOUS_HEADER",
+    "REFERENCE_FORMAT",
+    "REFERENCE_HEADER",
     "BadRecord",
     "GroupRecord",
     "Heads",
+    "LogRecord",
+    "Reference",
+    "ReferenceRecord",
     "is_addressed",
     "latest_ms",
+    "previous_end",
     "private_records",
 ]
 
 HEAD_HEADER: Final = "penstock.head"
 NODES_HEADER: Final = "penstock.nodes"
+PREVIOUS_HEADER: Final = "penstock.previous"
+REFERENCE_HEADER: Final = "penstock.reference"
+REFERENCE_FORMAT: Final = b"1"
 _PRIVATE: Final = 0x80
 """The bit of `form` of a private message."""
 _PRIVATE_COLUMNS: Final = (
@@ -84,6 +107,11 @@ class GroupRecord(NamedTuple):
         """The later of the times of the first and the last message."""
         return max(row_group_times(self.group.data, self.group.row_group))
 
+    @property
+    def crc32c(self) -> int:
+        """The checksum of the row group."""
+        return self.group.row_group.crc32c
+
     def batch(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the messages with some columns of the log's schema; raise BadRecord."""
         names = set(columns)
@@ -98,6 +126,53 @@ class GroupRecord(NamedTuple):
         if len(batch) != self.group.count:
             raise BadRecord(f"{len(batch)} rows, of {self.group.count}")
         return batch
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Where a row group is: the Kafka topic of its namespace, and the offset of its record there.
+
+    All its messages are of topics that match `pattern`. `latest_us` is the later of the times of
+    the first and the last message.
+    """
+
+    base_offset: int
+    count: int
+    latest_us: int
+    crc32c: int
+    pattern: str
+    topic: str
+    place: int
+
+
+class ReferenceRecord(NamedTuple):
+    """A reference, and its own place: the offset of its record in the first topic."""
+
+    place: int
+    reference: Reference
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first message."""
+        return self.reference.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """One past the offset of the last message."""
+        return self.reference.base_offset + self.reference.count
+
+    @property
+    def latest_us(self) -> int:
+        """The later of the times of the first and the last message."""
+        return self.reference.latest_us
+
+    @property
+    def crc32c(self) -> int:
+        """The checksum of the row group."""
+        return self.reference.crc32c
+
+
+LogRecord: TypeAlias = GroupRecord | ReferenceRecord
+"""A record of the first topic."""
 
 
 class Heads:
@@ -128,6 +203,31 @@ class Heads:
                 raise BadRecord(f"its head {name}: {error}") from error
         return known
 
+    def read(self, message: Message) -> LogRecord:
+        """Return the row group or the reference of a record; raise as `parse` does."""
+        form = dict(message.headers() or ()).get(REFERENCE_HEADER)
+        if form is None:
+            return self.parse(message)
+        place, value = message.offset(), message.value()
+        if form != REFERENCE_FORMAT:
+            raise BadRecord("a reference of a later version of Penstock")
+        try:
+            found = msgspec.json.decode(value or b"", type=Reference)
+        except ValueError as error:
+            raise BadRecord(f"a reference: {error}") from error
+        if place is None or found.count <= 0:
+            raise BadRecord("a reference without messages")
+        return ReferenceRecord(place, found)
+
+    def resolve(self, record: ReferenceRecord, message: Message) -> GroupRecord:
+        """Return the row group of a reference, at the place of the reference; raise BadRecord."""
+        found, reference = self.parse(message), record.reference
+        if (found.base_offset, found.group.count, found.crc32c) != (
+            reference.base_offset, reference.count, reference.crc32c
+        ):  # fmt: skip
+            raise BadRecord(f"Kafka topic {reference.topic!r} has another row group in its place")
+        return found._replace(place=record.place)
+
     def parse(self, message: Message) -> GroupRecord:
         """Return the row group of a record; raise BadRecord, or LogFormatTooNew."""
         value = message.value()
@@ -153,6 +253,12 @@ def is_addressed(message: Message, node: int) -> bool:
     if not isinstance(nodes, bytes):
         return False
     return not {b"%d" % node, b"%d" % EVERY_NODE}.isdisjoint(nodes.split(b","))
+
+
+def previous_end(message: Message) -> int:
+    """Return the end of the record before one, in the Kafka topic of a namespace."""
+    end = dict(message.headers() or ()).get(PREVIOUS_HEADER)
+    return int(end) if isinstance(end, bytes) and end.isdigit() else 0
 
 
 def private_records(record: GroupRecord) -> list[Record]:

@@ -1,6 +1,7 @@
 """Scans of partitions, from any thread: ranges, splits, counts, times.
 
-Kafka has no index of topics: a scan of some topics reads all messages of its range.
+Kafka has no index of topics: a scan of some topics reads all messages of its range, but not those
+of namespaces without such a topic.
 """
 
 import itertools
@@ -68,7 +69,7 @@ class KafkaScanner:
         columns: Sequence[str],
         reading: Callable[[int], None] | None,
     ) -> Iterator[pa.RecordBatch]:
-        for record in partition.walk(span.start, span.end):
+        for record in partition.walk(span.start, span.end, selection.overlaps):
             if reading is not None:
                 reading(len(record.group.data))
             batch = selection.of(rows_in(record, span, columns))
@@ -92,7 +93,7 @@ class KafkaScanner:
     def match(self, span: PartitionRange, selection: Selection, rows_max: int | None) -> Matched:
         """See ports.Storage."""
         position, rows, first = span.start, 0, span.start
-        parts = self._each(span, lambda record: _selected(record, span, selection))
+        parts = self._each(span, selection, lambda record: _selected(record, span, selection))
         for found in parts:
             offsets = found if rows_max is None else found[: rows_max - rows]
             if len(offsets):
@@ -106,7 +107,7 @@ class KafkaScanner:
         """See ports.Storage."""
         lost = 0
         counts: Counter[str] = Counter()
-        for found in self._each(span, lambda record: _topics(record, span)):
+        for found in self._each(span, selection, lambda record: _topics(record, span)):
             if isinstance(found, range):
                 lost += len(found)
             else:
@@ -115,14 +116,17 @@ class KafkaScanner:
         return TopicCounts(lost + sum(wanted.values()), wanted)
 
     def _each(
-        self, span: PartitionRange, of: Callable[[GroupRecord], Result]
+        self, span: PartitionRange, selection: Selection, of: Callable[[GroupRecord], Result]
     ) -> Iterator[Result | range]:
-        """Yield a result for each record of a range, and the offsets that cannot be read."""
+        """Yield a result for each record of a range, and the offsets that cannot be read.
+
+        Namespaces without a selected topic are left out.
+        """
         partition = self._checked(span)
         start = span.start
         while start < span.end:
             try:
-                for record in partition.walk(start, span.end):
+                for record in partition.walk(start, span.end, selection.overlaps):
                     found = of(record)
                     start = min(record.end_offset, span.end)
                     yield found

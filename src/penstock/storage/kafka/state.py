@@ -7,6 +7,7 @@
     followed/N       how far node N has delivered the partitions of other nodes
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
+    namespace/TOPIC  a Kafka topic with the messages of namespaces, and their patterns
     stored/N         the bytes of principals in the partition of node N
     service/N/PATH   how many clients of node N serve a path
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
@@ -40,6 +41,7 @@ __all__ = [
     "KafkaGroups",
     "KafkaNumbers",
     "KafkaStoredCounts",
+    "NamespaceState",
     "NodeReport",
     "NodeState",
     "StateTopic",
@@ -50,6 +52,7 @@ __all__ = [
 FOLLOWED: Final = "followed/"
 GROUP: Final = "group/"
 HEAD: Final = "head/"
+NAMESPACE: Final = "namespace/"
 NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
 SERVICE: Final = "service/"
@@ -99,6 +102,12 @@ class NodeState(msgspec.Struct, frozen=True):
     reserved: int
 
 
+class NamespaceState(msgspec.Struct, frozen=True):
+    """The patterns whose messages were written to a Kafka topic, by any node at any time."""
+
+    patterns: list[str]
+
+
 class NodeReport(msgspec.Struct, frozen=True):
     """How far a node has delivered the partitions of others, at a time."""
 
@@ -126,6 +135,7 @@ class StateTopic:
         self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}  # of the values that were read
+        self._namespaces: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
         """Read on to the end of the topic; raise OSError."""
@@ -212,6 +222,13 @@ class StateTopic:
                     self._places.pop(key, None)
                 else:
                     self._values[key] = value
+                    if key.startswith(NAMESPACE):
+                        self._namespaces |= {key[len(NAMESPACE) :]}
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """The Kafka topics of namespaces, as far as the topic was read."""
+        return self._namespaces
 
     def get(self, key: str) -> bytes | None:
         """Return the value of a key, as far as the topic was read."""

@@ -1,0 +1,70 @@
+"""Which patterns of topics have subscriptions: messages of others need not be read.
+
+A storage that keeps the messages of some patterns apart asks before it reads them, in a thread of
+its own. Subscriptions begin and end in the event loop's thread.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from penstock.core.slices import Slices
+from penstock.limits import INTEREST_PATTERNS_MAX, ROUTING_STEPS
+from penstock.patterns import overlaps
+
+__all__ = ["Interest"]
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class Interest:
+    """The subscribed patterns that may match topics of each watched pattern.
+
+    `subscribed` are the patterns with subscriptions; the router adds to it and removes from it.
+    """
+
+    def __init__(self, slices: Slices, subscribed: Mapping[str, object]) -> None:
+        self._slices = slices
+        self._subscribed = subscribed
+        self._needed: dict[str, set[str]] = {}  # subscribed patterns, by watched pattern
+        self._looking: set[str] = set()  # watched patterns that were not compared with all yet
+
+    def wants(self, watched: str) -> bool:
+        """Return whether a topic of a pattern may have a subscriber. Any thread may ask.
+
+        One that is not watched may have some.
+        """
+        needed = self._needed.get(watched)
+        return needed is None or bool(needed) or watched in self._looking
+
+    def subscribed(self, watched: str) -> Collection[str]:
+        """Return the subscribed patterns that may match topics of a watched pattern."""
+        return self._needed.get(watched, _NONE)
+
+    def watch(self, pattern: str) -> None:
+        """Watch a pattern from now on, up to INTEREST_PATTERNS_MAX of them."""
+        if pattern in self._needed or len(self._needed) >= INTEREST_PATTERNS_MAX:
+            return
+        self._looking.add(pattern)
+        self._needed[pattern] = set()
+        self._slices.start(self._look(pattern, list(self._subscribed)))
+
+    def _look(self, pattern: str, subscribed: list[str]) -> Iterator[None]:
+        """Compare a watched pattern with those that were subscribed when it was new."""
+        needed = self._needed[pattern]
+        for steps, text in enumerate(subscribed, 1):
+            if text in self._subscribed and overlaps(text, pattern):
+                needed.add(text)
+            if not steps % ROUTING_STEPS:
+                yield
+        self._looking.discard(pattern)
+
+    def added(self, text: str) -> None:
+        """Note the first subscription of a pattern: before it takes effect."""
+        for pattern, needed in self._needed.items():
+            if overlaps(text, pattern):
+                needed.add(text)
+
+    def removed(self, text: str) -> None:
+        """Note that a pattern has no subscription any more."""
+        for needed in self._needed.values():
+            needed.discard(text)

@@ -1,0 +1,64 @@
+"""The end of the messages of namespaces that Kafka has removed, while their references are there.
+
+Each Kafka topic has its own retention. Messages of a partition before the last one that is lost
+count as removed, so that no reader passes over a gap without a word.
+"""
+
+import threading
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+from penstock.storage.kafka.client import RecordReader, RecordsRemoved
+from penstock.storage.kafka.records import ReferenceRecord, previous_end
+
+__all__ = ["LostReferences"]
+
+
+class LostReferences:
+    """What one partition has lost in the Kafka topics of namespaces. Any thread may use it.
+
+    The first record of such a topic names the end of the one before it. If there is no record any
+    more, a reader that meets a reference finds out.
+    """
+
+    def __init__(self, partition: int, namespaces: Callable[[], AbstractSet[str]]) -> None:
+        self._partition = partition
+        self._namespaces = namespaces
+        self._lock = threading.Lock()
+        self._first: dict[str, int] = {}  # Kafka's first offset of each topic that has messages
+        self.end = 0
+        """One past the last offset that is known to be lost."""
+
+    def find(self, reader: RecordReader) -> None:
+        """Ask Kafka which topics of namespaces the partition uses; raise OSError."""
+        for topic in self._namespaces() - self._first.copy().keys():
+            is_there = self._partition in reader.partitions(topic)
+            if is_there and reader.bounds(topic, self._partition)[1] > 0:
+                self._first.setdefault(topic, 0)
+
+    def met(self, record: ReferenceRecord) -> None:
+        """Note the topic of a reference: it is asked for from now on."""
+        self._first.setdefault(record.reference.topic, 0)
+
+    def load(self, reader: RecordReader) -> None:
+        """Ask Kafka what retention has removed from topics that are known; raise OSError."""
+        for topic, before in self._first.copy().items():
+            first, end = reader.bounds(topic, self._partition)
+            if first == before:
+                continue
+            if first < end:
+                try:
+                    message = reader.first(topic, self._partition, first)
+                except RecordsRemoved:
+                    continue  # it goes on; the next call finds out
+                if message is not None:
+                    self._raise(previous_end(message))
+            self._first[topic] = first
+
+    def note(self, record: ReferenceRecord) -> None:
+        """Note a reference to a record that was removed."""
+        self._raise(record.end_offset)
+
+    def _raise(self, end: int) -> None:
+        with self._lock:
+            self.end = max(self.end, end)

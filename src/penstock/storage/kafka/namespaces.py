@@ -1,0 +1,85 @@
+"""Namespaces: patterns of topics whose messages have a Kafka topic of their own.
+
+A row group goes to the Kafka topic of a namespace if all its messages are of topics of that
+namespace, and if it is large enough. A *reference* stands in its place in the first topic, see
+`penstock.storage.kafka.records`. All other row groups are in the first topic themselves.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
+from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN, KAFKA_NAMESPACE_NAMES_MAX
+from penstock.patterns import compile_pattern
+
+__all__ = ["Namespace", "Namespaces"]
+
+
+class Namespace(NamedTuple):
+    """A pattern of topics, and the Kafka topic of their messages."""
+
+    pattern: str
+    topic: str
+
+
+class Namespaces:
+    """Finds the namespace of topics: the first pattern that matches decides.
+
+    It is the `Runs` of the blocks. `of_batch` and `of_topic` are for the thread of the event loop,
+    `common` is for the writer thread.
+    """
+
+    run_bytes_min = KAFKA_NAMESPACE_BYTES_MIN
+
+    def __init__(self, topics: Mapping[str, str]) -> None:
+        """Raise InvalidPattern. `topics` are Kafka topics by pattern."""
+        self.all = tuple(Namespace(*each) for each in topics.items())
+        self._expressions = [compile_pattern(each.pattern) for each in self.all]
+        self._wanted = [bytes(number) + b"\1" for number in range(len(self.all) + 1)]
+        self._of_topic = array("I")
+        self._known: dict[bytes, int] = {}  # in the writer thread
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    @property
+    def topics(self) -> list[str]:
+        """The Kafka topics, each once."""
+        return list(dict.fromkeys(each.topic for each in self.all))
+
+    def of_topic(self, name: str) -> int:
+        """Return the number of a topic's namespace, from 1 on; 0 if it has none."""
+        for number, (each, expression) in enumerate(zip(self.all, self._expressions, strict=True)):
+            if name == each.pattern if expression is None else expression.fullmatch(name):
+                return number + 1
+        return 0
+
+    def of_batch(self, batch: Batch, topics: TopicTable) -> int:
+        """Return the number of the namespace of all rows; 0 if they have none, or several."""
+        known = self._of_topic
+        for identifier in range(len(known), len(topics)):
+            live = topics.is_live(identifier)
+            known.append(self.of_topic(topics.name(identifier)) if live else 0)
+        if not len(batch):
+            return 0
+        first = batch.topic_id(0)
+        found = known[first] if first < len(known) else 0
+        if not found or len(batch.select(known, self._wanted[found])) < len(batch):
+            return 0
+        return found
+
+    def common(self, names: Iterable[bytes]) -> Namespace | None:
+        """Return the namespace of all topics, None if there is none."""
+        found = None
+        for name in names:
+            number = self._known.get(name)
+            if number is None:
+                if len(self._known) >= KAFKA_NAMESPACE_NAMES_MAX:
+                    self._known.clear()
+                number = self._known[name] = self.of_topic(name.decode(errors="replace"))
+            if not number or found not in {None, number}:
+                return None
+            found = number
+        return None if found is None else self.all[found - 1]
