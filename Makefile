@@ -187,7 +187,7 @@ sanitize: setup
 
 crash: setup
 	PENSTOCK_CRASH_SECONDS=$(SECONDS) $(BIN)/python -m pytest -q -s --timeout $$((600 + 2 * $(SECONDS))) \
-		tests/crash/test_kill.py $(ARGS)
+		tests/crash/test_kill.py tests/crash/test_merge_kill.py $(ARGS)
 	PENSTOCK_POWER_CUTS=20 $(BIN)/python -m pytest -q -s --timeout 7200 tests/crash/test_power_cut.py $(ARGS)
 
 crash-groups: setup
