@@ -143,6 +143,26 @@ def test_a_slow_subscriber_is_served_from_the_log_and_comes_back() -> None:
     assert not desk.broker.counters.messages_dropped
 
 
+def test_a_subscriber_without_memory_for_many_bytes_is_served_from_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk()
+    poor = desk.join("#")
+    values = [b"%d" % number + bytes(30_000) for number in range(3)]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(poor.link.account), "has_room", lambda *_: False)
+        desk.send_values(values[0])
+        assert poor.read() == values[:1], "little is written at once"
+        desk.send_values(*values)
+    assert not poor.live
+    assert poor.read() == []
+    desk.log.commit()
+    desk.broker.timers.run_due()
+    desk.log.answer_all()
+    assert poor.read() == values
+    assert poor.live
+
+
 def test_what_is_taken_but_not_written_comes_once_and_in_order() -> None:
     desk = Desk()
     slow = desk.join("#")

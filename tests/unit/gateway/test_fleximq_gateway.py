@@ -60,13 +60,23 @@ def status_of(frame: fx.Frame) -> int:
     return int(frame.header["status"])
 
 
-@pytest.mark.parametrize("joins", [False, True])
-def test_a_frame_out_of_sequence_is_counted_once_and_refused(*, joins: bool) -> None:
+@pytest.mark.parametrize(
+    ("joins", "data", "status"),
+    [
+        (False, fx.frame(fx.PING, 1001, fx.keepalive(1)), 401),
+        (False, fx.frame(fx.PING, 0, fx.keepalive(1)), 400),
+        (True, fx.frame(fx.JOIN, 0), 409),
+        (True, fx.frame(fx.JOIN, 1000), 400),
+    ],
+    ids=["before JOIN", "without an id", "JOIN again", "JOIN with an id"],
+)
+def test_a_frame_out_of_sequence_is_counted_once_and_refused(
+    *, joins: bool, data: bytes, status: int
+) -> None:
     connection = Connection(joins=joins)
-    connection.say(fx.JOIN if joins else fx.PING, {} if joins else fx.keepalive(1))
+    connection.send(data)
     assert connection.rejected == 1
-    (refusal,) = connection.frames()
-    assert status_of(refusal) >= 400
+    assert [status_of(each) for each in connection.frames()] == [status]
 
 
 def test_answers_of_the_broker_are_no_messages() -> None:

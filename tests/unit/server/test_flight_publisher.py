@@ -1,15 +1,19 @@
 """Portions of a publication: none is published behind one that failed, and all are waited for."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from penstock.errors import LogUnavailable
+from penstock.limits import SINK_WINDOW_BYTES
 from penstock.ports import Prepared
 from penstock.protocols import FLIGHT
-from penstock.server.flight.publisher import Publisher
+from penstock.server.flight.publisher import Publisher, _Publication
 from penstock.server.flight.rows import RowCheck
 from penstock.storage.arrow.write.prepared import prepare
 from tests.support.flight import rows
@@ -67,3 +71,28 @@ def test_a_stopped_publisher_releases_its_callers(tmp_path: Path) -> None:
         publisher.stop()
         with pytest.raises(LogUnavailable, match="stopping"):
             publisher.publish([portion(b"x")], owner="o")
+
+
+@pytest.mark.parametrize(
+    ("release", "is_accepted"),
+    [
+        (lambda publication, part: publication.settled(part), True),
+        (lambda publication, _: publication.fail(LogUnavailable("full")), False),
+        (lambda publication, _: publication.abandon(), False),
+    ],
+    ids=["room", "failure", "stop"],
+)
+def test_a_thread_that_waits_for_room_goes_on(
+    release: Callable[[_Publication, Any], None], *, is_accepted: bool
+) -> None:
+    publication = _Publication("p")
+    part: Any = SimpleNamespace(value_bytes=SINK_WINDOW_BYTES)
+    assert publication.send(part), "the first portion has room, whatever its size"
+    accepted: list[bool] = []
+    waiting = threading.Thread(target=lambda: accepted.append(publication.send(part)), daemon=True)
+    waiting.start()
+    while not publication._changed._waiters:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    release(publication, part)
+    waiting.join(10)
+    assert accepted == [is_accepted]

@@ -46,3 +46,12 @@ def test_without_frames_a_message_has_a_limited_size() -> None:
         queue.append(data)
     assert [b"".join(queue.take()) for _ in range(2)] == [b"abcd", b"efgh"]
     assert not queue
+
+
+def test_a_queue_that_was_cleared_has_only_what_came_afterwards() -> None:
+    queue = OutQueue(bytes_max=4)
+    queue.append(b"abc")
+    queue.clear()
+    assert (bool(queue), queue.bytes) == (False, 0)
+    queue.append(b"d")
+    assert (queue.bytes, queue.take(), queue.bytes) == (1, [b"d"], 0)
