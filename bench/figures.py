@@ -574,7 +574,10 @@ def namespace_costs(results: Rows) -> str:
     by_way = {(row["way"], row["burst"]): row for row in results}
     bursts = sorted({row["burst"] for row in results})
     return table(
-        ["processor time, µs", *(f"each group, in bursts of {burst:,} messages" for burst in bursts)],
+        [
+            "processor time, µs",
+            *(f"each group, in bursts of {burst:,} messages" for burst in bursts),
+        ],
         (
             [text, *(f"{by_way[way, burst]['target_us']:.0f}" for burst in bursts)]
             for way, text in ways.items()
