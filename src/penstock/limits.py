@@ -248,7 +248,7 @@ KAFKA_PASSED_SECONDS: Final = 0.25
 """How often the event loop learns that references were passed over."""
 KAFKA_NAMESPACE_AHEAD: Final = 64
 """Kafka offsets that are read on to the next record of a namespace, instead of seeking it."""
-KAFKA_NAMESPACE_AHEAD_BYTES_MAX: Final = 4 * MIB
+KAFKA_NAMESPACE_AHEAD_BYTES_MAX: Final = 1 * MIB
 """Records of a namespace and partition that are read before their references; then it pauses."""
 KAFKA_ANCHORS_MAX: Final = 65_536
 """Records of a partition whose place in Kafka is remembered."""

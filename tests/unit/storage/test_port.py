@@ -936,7 +936,7 @@ def test_the_status_tells_what_was_done(kind: Kind, tmp_path: Path) -> None:
             assert status.commits == status.sync_times.count == 3
             assert status.sync_times.seconds > 0
             if not kind.has_files:
-                assert status.location.startswith(f"{kind.name}://")
+                assert status.location.startswith(f"{status.kind}://")
                 return
             assert status.location.startswith(str(tmp_path))
             (segment,) = status.segments
