@@ -42,6 +42,7 @@ CLAIMS: dict[str, Claims] = {
         "json": [(3, f"{EXAMPLES}test_http_page.py")],
     },
     "docs/install.md": {"console": [(2, f"{EXAMPLES}test_kit_pages.py")]},
+    "docs/kafka.md": {"toml": [(1, "tests/unit/server/test_storage_config.py")]},
     "docs/log-format.md": {
         "python": [(4, f"{EXAMPLES}test_log_format.py")],
         "text": [(1, f"{EXAMPLES}test_log_format.py")],

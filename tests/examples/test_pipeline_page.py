@@ -135,7 +135,7 @@ def test_the_commands_and_programs_do_what_the_page_says(
         run(line)
     run(check)
     assert re.search(rf"^temps\s+{READINGS}\s", run(status), re.MULTILINE)
-    assert run(replay) == "temps: 0 replayed, 1 left\n"
+    assert run(replay).endswith("temps: 0 replayed, 1 left\n")  # after events of the broker
     assert re.search(rf"^sensors/17/temp\s+{READINGS + 1}$", run(query), re.MULTILINE)
 
     published = run("penstock log read penstock/traffic --value raw").splitlines()

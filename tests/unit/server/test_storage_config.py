@@ -1,5 +1,6 @@
 """`[storage]`: where the log is."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_namespaces_are_no_settings_of_librdkafka(tmp_path: Path) -> None:
     assert "namespaces" not in options.settings
     shown = {each.key: each.value for each in settings(file, {})}
     assert shown["storage.kafka"]["namespaces"] == options.namespaces
+
+
+def test_the_page_shows_namespaces(tmp_path: Path) -> None:
+    page = Path("docs/kafka.md").read_text()
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    options = load(written(tmp_path, KAFKA + block)).kafka_options
+    assert options is not None
+    assert options.namespaces == {
+        "plant-a/#": "penstock-plant-a",
+        "plant-b/#": "penstock-plant-b",
+    }
 
 
 def test_a_url_describes_it_too_and_overrides_the_file(tmp_path: Path) -> None:
