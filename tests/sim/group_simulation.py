@@ -18,10 +18,10 @@ from typing import Any
 from penstock._kernels import herald as herald_kernel
 from penstock._kernels.batch import Batch
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups import GroupSettings
 from penstock.core.groups.places import offset_of, partition_of, place_of
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.model import topic_name_from_binary
 from penstock.ports import GroupState, Receipt, Record

@@ -7,9 +7,9 @@ from penstock._kernels import herald as herald_kernel
 from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels.batch import Batch
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups import Groups, GroupSettings
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.ports import GroupState, Receipt, Record
 from penstock.protocols import PROTOCOLS

@@ -19,6 +19,7 @@ from penstock.core.access import (
 )
 from penstock.core.acknowledge_times import AcknowledgeTimes
 from penstock.core.answers import FailureEncoder, is_safe
+from penstock.core.audiences import Encoding
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.deduplication import Deduplication
@@ -36,7 +37,7 @@ from penstock.core.remote_services import RemoteServices
 from penstock.core.requests import Requests
 from penstock.core.resumption import Resumption
 from penstock.core.roaming import Roaming
-from penstock.core.routing import Encoding, Router
+from penstock.core.routing import Router
 from penstock.core.services import Services
 from penstock.core.sessions import Session, Sessions
 from penstock.core.slices import Slices

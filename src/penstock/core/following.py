@@ -13,13 +13,14 @@ import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.audiences import Audience
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.partitions import StoredPartition
 from penstock.core.position_marks import PositionMarks
 from penstock.core.roaming import Roaming
-from penstock.core.routing import Audience, Router
+from penstock.core.routing import Router
 from penstock.core.timers import Timers
 from penstock.core.traces import Traces
 from penstock.errors import CallerError

@@ -9,6 +9,7 @@ import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.audiences import Encoding
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.encoders.encoder import Rows
@@ -16,7 +17,7 @@ from penstock.core.feeds import Feed
 from penstock.core.last_values import LastRows
 from penstock.core.partitions import OwnPartition, Partition
 from penstock.core.position_marks import PositionMarks
-from penstock.core.routing import Encoding, Router
+from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.errors import CallerError
 from penstock.limits import (

@@ -4,12 +4,13 @@ from functools import partial
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.gathered import Gathered
+from penstock.core.audiences import Audience
 from penstock.core.catch_up import CatchUp
 from penstock.core.counters import Counters, TopicCounts
 from penstock.core.encoders import Encoders
 from penstock.core.encoders.encoder import Rows
 from penstock.core.position_marks import PositionMarks
-from penstock.core.routing import Audience, Router
+from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.core.traces import Traced, Traces

@@ -1,7 +1,7 @@
 """Routing of topics to subscribers, updated per topic and subscription, never per message.
 
-Topics that the same patterns match share a *route*. A batch has a few distinct routes at most;
-subscribers that get the same routes of it share one encoded buffer.
+Topics that the same patterns match share a *route*; subscribers that get the same routes of a batch
+share one encoded buffer.
 
 Patterns of the same meaning are one entry. A route is identified by the XOR of the random tokens of
 its patterns, so that a topic moves from one route to another in constant time. A new pattern is
@@ -13,11 +13,20 @@ import secrets
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.audiences import (
+    Audience,
+    Audiences,
+    RouteMark,
+    SubscribedPattern,
+    Subscriber,
+    mark_routes,
+)
 from penstock.core.interest import Interest
 from penstock.core.slices import Slices
 from penstock.core.topic_index import TopicIndex
@@ -25,7 +34,6 @@ from penstock.errors import TooManyPatternShapes
 from penstock.limits import (
     BATCH_ROWS_MAX,
     PATTERN_SHAPES_MAX,
-    PLANS_BYTES_MAX,
     PLANS_MAX,
     ROUTE_PATTERNS_MAX,
     ROUTED_ROWS_MAX,
@@ -33,57 +41,27 @@ from penstock.limits import (
     ROUTES_SWEPT_MAX,
     ROUTING_STEPS,
 )
-from penstock.model import ByteOrder
 from penstock.patterns import CanonicalPattern, PatternTree, canonical_pattern
-from penstock.protocols import Protocol
 
 if TYPE_CHECKING:
     from penstock.core.sessions import Session
 
-__all__ = ["Audience", "Encoding", "RouteMark", "Router", "Subscriber"]
+__all__ = ["Router"]
 
 
-class RouteMark:
-    """A subscriber that gets no live messages: `Router.wanted` finds its topics in a batch."""
-
-    __slots__ = ()
-
-
-Subscriber: TypeAlias = "Session | RouteMark"
-
-
-class Encoding(NamedTuple):
-    """Protocol and byte order of deliveries; subscribers of one encoding share buffers."""
-
-    protocol: Protocol
-    order: ByteOrder
-
-
-class Audience(NamedTuple):
-    """Subscribers that get the same rows of a batch in the same bytes.
-
-    `wanted` marks the routes whose rows they get; None stands for all rows.
-    """
-
-    encoding: Encoding
-    wanted: bytes | None
-    sessions: list["Session"]
-
-
-class _Pattern:
-    """A subscribed pattern and its sessions, with the texts by which each has subscribed.
+class _Pattern(SubscribedPattern):
+    """A pattern in the router.
 
     `waiting` are subscriptions that take effect when the pattern is `applied` to all topics.
     """
 
-    __slots__ = ("applied", "canonical", "removed", "sessions", "token", "waiting")
+    __slots__ = ("applied", "removed", "token", "waiting")
 
     def __init__(self, canonical: CanonicalPattern) -> None:
-        self.canonical = canonical
+        super().__init__(canonical)
         self.token = secrets.randbits(128) | 1
         self.applied = False
         self.removed = False
-        self.sessions: dict[Subscriber, tuple[str, ...]] = {}
         self.waiting: dict[tuple[Subscriber, str], Callable[[], None]] = {}
 
     @property
@@ -125,11 +103,10 @@ class Router:
         self._routes: list[_Route | None] = [unrouted]
         self._route_of_key: dict[int, _Route] = {0: unrouted}
         self._free_numbers: list[int] = []
-        self._retired_numbers: list[int] = []  # free once no plan has them
+        self._retired_numbers: list[int] = []  # free once no audience has them
         self._route_patterns: dict[int, tuple[_Pattern, ...]] = {}  # by number, those asked for
         self._route_patterns_count = 0
-        self._plans: dict[tuple[int, ...], list[Audience]] = {}
-        self._plans_bytes = 0
+        self._audiences = Audiences()
         self.route_of_topic = array("I")
         self.changes = 0
         """Number of changes of subscriptions."""
@@ -192,7 +169,7 @@ class Router:
                 pattern.sessions[session] = rest
             else:
                 del pattern.sessions[session]
-            self._clear_plans()
+            self._clear_audiences()
         self._release(pattern)
         if then is not None:
             then()
@@ -209,7 +186,7 @@ class Router:
             pattern.waiting.pop((session, text), None)
             pattern.sessions.pop(session, None)
             self._release(pattern)
-        self._clear_plans()
+        self._clear_audiences()
 
     def interested(self, watched: str) -> "set[Session]":
         """Return the sessions whose subscriptions may match topics of a watched pattern."""
@@ -233,7 +210,7 @@ class Router:
 
     def _activate(self, pattern: _Pattern, session: Subscriber, text: str) -> None:
         pattern.sessions[session] = (*pattern.sessions.get(session, ()), text)
-        self._clear_plans()
+        self._clear_audiences()
 
     def _count_shape(self, session: Subscriber, canonical: CanonicalPattern) -> None:
         shapes = self._shapes.get(session)
@@ -392,7 +369,7 @@ class Router:
         self._route_patterns_count -= len(self._route_patterns.pop(route.number, ()))
         self._retired_numbers.append(route.number)
         if len(self._retired_numbers) > PLANS_MAX:
-            self._clear_plans()
+            self._clear_audiences()
 
     def _limit_rows(self) -> None:
         """Set `rows_max`: of each shape, one pattern may match a topic."""
@@ -407,7 +384,7 @@ class Router:
         route = self._routes[self.route_of_topic[identifier]]
         if route is not None:
             self._reroute(identifier, route.key)
-        self._clear_plans()
+        self._clear_audiences()
 
     @property
     def every_route(self) -> bytes:
@@ -423,20 +400,8 @@ class Router:
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
-        if len(self._topics) != len(self.route_of_topic):
-            self.learn_topics()
-        numbers = batch.routes(self.route_of_topic, route_count=len(self._routes))
-        plan = self._plans.get(numbers)
-        if plan is None:
-            plan = self._plan(batch, numbers)
-            size = 8 * len(numbers) + sum(
-                len(each.wanted or b"") + 8 * len(each.sessions) for each in plan
-            )
-            if len(self._plans) >= PLANS_MAX or self._plans_bytes + size > PLANS_BYTES_MAX:
-                self._clear_plans()
-            self._plans[numbers] = plan
-            self._plans_bytes += size
-        return plan
+        numbers = self._numbers(batch)
+        return self._audiences.of_routes(numbers, partial(self._patterns_of, batch))
 
     def wanted(self, batch: Batch, session: Subscriber, chosen: Callable[[str], bool]) -> bytes:
         """Mark the routes of `batch` that have a chosen pattern of a session; empty if none has."""
@@ -446,7 +411,7 @@ class Router:
                 chosen(text) for pattern in patterns for text in pattern.sessions.get(session, ())
             ):
                 found.append(number)
-        return _marks(found) if found else b""
+        return mark_routes(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
         """Return all subscribers of topic `name`, each once."""
@@ -538,35 +503,8 @@ class Router:
         self._route_patterns[number] = patterns
         self._route_patterns_count += len(patterns)
 
-    def _plan(self, batch: Batch, numbers: tuple[int, ...]) -> list[Audience]:
-        routes_of_pattern: dict[_Pattern, list[int]] = {}
-        for number, patterns in self._patterns_of(batch, numbers).items():
-            for pattern in patterns:
-                routes_of_pattern.setdefault(pattern, []).append(number)
-        patterns_of_session: dict[Session, list[_Pattern]] = {}
-        for pattern in routes_of_pattern:
-            for session in pattern.sessions:
-                if not isinstance(session, RouteMark):
-                    patterns_of_session.setdefault(session, []).append(pattern)
-        # Most sessions share their patterns with others: find the routes of each set once.
-        routes_of_patterns: dict[tuple[_Pattern, ...], tuple[int, ...]] = {}
-        groups: dict[tuple[Encoding, tuple[int, ...]], list[Session]] = {}
-        for session, matching in patterns_of_session.items():
-            routes = routes_of_patterns.get(tuple(matching))
-            if routes is None:
-                routes = tuple(
-                    sorted({number for each in matching for number in routes_of_pattern[each]})
-                )
-                routes_of_patterns[tuple(matching)] = routes
-            groups.setdefault((session.encoding, routes), []).append(session)
-        return [
-            Audience(encoding, None if len(routes) == len(numbers) else _marks(routes), sessions)
-            for (encoding, routes), sessions in groups.items()
-        ]
-
-    def _clear_plans(self) -> None:
-        self._plans.clear()
-        self._plans_bytes = 0
+    def _clear_audiences(self) -> None:
+        self._audiences.clear()
         if self._retired_numbers:
             self._free_numbers += self._retired_numbers
             self._retired_numbers.clear()
@@ -577,13 +515,6 @@ def _key(patterns: Iterable[_Pattern]) -> int:
     for pattern in patterns:
         key ^= pattern.token
     return key
-
-
-def _marks(numbers: Iterable[int]) -> bytes:
-    marks = bytearray(max(numbers) + 1)
-    for number in numbers:
-        marks[number] = 1
-    return bytes(marks)
 
 
 def _decrement(counts: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from penstock._kernels.batch import Sender
 from penstock.core.access import Principal
 from penstock.core.answers import Answers
+from penstock.core.audiences import Encoding
 from penstock.core.feeds import Feed, Subscriptions
-from penstock.core.routing import Encoding
 from penstock.core.timers import Timer
 from penstock.limits import SESSION_NUMBERS_BLOCK
 from penstock.ports import Link

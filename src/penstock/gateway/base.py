@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Final, NamedTuple
 import structlog
 
 from penstock.core.access import Action, Principal
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
 from penstock.core.deduplication import correlation_of, key_digest
 from penstock.core.hooks import Event, EventKind, HookChain
 from penstock.core.partitions import Position
 from penstock.core.rates import RateLimit
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timer
 from penstock.errors import (

@@ -4,9 +4,9 @@ import pytest
 
 from penstock.conform.rheos.encoding import CREATE, FAILED, PUBLISH, SUBSCRIBE, SUCCESS, Rheos
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.gateway.detector import handler_for
 from penstock.gateway.options import GatewayOptions

@@ -4,8 +4,8 @@ import pytest
 
 from penstock._kernels import herald as herald_kernel
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import LogUnavailable
 from penstock.limits import ANSWERS_WAITING_BYTES_MAX

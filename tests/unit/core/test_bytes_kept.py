@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock._kernels import lamamq as kernel
-from penstock.core import routing
+from penstock.core import audiences
+from penstock.core.audiences import Encoding
 from penstock.core.hooks import EventKind, Hook, Hooks
-from penstock.core.routing import Encoding
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, InvalidPattern, TooManySubscriptions
 from penstock.middleware import HookStrategy
@@ -50,7 +50,7 @@ def test_a_pattern_that_is_refused_counts_no_bytes() -> None:
 
 
 def test_cached_plans_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "PLANS_BYTES_MAX", 20_000)
+    monkeypatch.setattr(audiences, "PLANS_BYTES_MAX", 20_000)
     broker = new_broker()
     router = broker.router
     encoding = Encoding(LAMAMQ, "big")
@@ -66,12 +66,12 @@ def test_cached_plans_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
             publish(LAMAMQ, "big", topic=f"t/{each}", value=b"v") for each in range(number)
         )
         kernel.scan(frames, 0, broker.batch, broker.topics, sender, order="big")
-        audiences = router.audiences(broker.batch)
-        assert sum(len(audience.sessions) for audience in audiences) == number
-        assert router.audiences(broker.batch) == audiences
+        found = router.audiences(broker.batch)
+        assert sum(len(audience.sessions) for audience in found) == number
+        assert router.audiences(broker.batch) == found
         broker.batch.clear()
-        assert router._plans_bytes <= 20_000
-        seen = max(seen, len(router._plans))
+        assert router._audiences._plans_bytes <= 20_000
+        seen = max(seen, len(router._audiences._plans))
     assert 1 < seen < 63
 
 

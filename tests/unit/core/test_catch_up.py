@@ -6,8 +6,8 @@ import pytest
 
 from penstock._kernels import herald as herald_kernel
 from penstock.core.access import ANYONE, Action, Principal, Rule
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import (
     InvalidPattern,

@@ -4,9 +4,9 @@ from penstock._kernels import herald
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.counters import TopicCount, TopicCounts
-from penstock.core.routing import Encoding
 from penstock.protocols.herald import HERALD
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink

@@ -6,9 +6,9 @@ import dataclasses
 import pytest
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook, HookChain, Hooks
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import (
     HookRefused,

@@ -6,8 +6,8 @@ import pytest
 
 from penstock._kernels.gathered import Gathered
 from penstock.core.access import ANYONE
+from penstock.core.audiences import Encoding
 from penstock.core.requests import Failure, Match, Refusal, Requests
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers

@@ -1,8 +1,8 @@
 """Subscriptions wait for their own client, for a while, in bounded number."""
 
 from penstock.core.access import ANYONE, Principal
+from penstock.core.audiences import Encoding
 from penstock.core.resumption import Resumption
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.core.timers import Timers
 from penstock.protocols.herald import HERALD

@@ -9,7 +9,8 @@ from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core import routing, topic_index
 from penstock.core.access import ANYONE
-from penstock.core.routing import Encoding, Router
+from penstock.core.audiences import Encoding
+from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
@@ -67,6 +68,42 @@ def test_one_topic_one_audience_for_each_encoding() -> None:
         (HERALD, None, [one, two]),
         (RHEOS, None, [three]),
     ]
+
+
+def test_routes_of_the_same_sessions_are_one_audience() -> None:
+    topics = TopicTable()
+    router = new_router(topics)
+    one, two = new_session(1), new_session(2)
+    names = [f"t/{number}" for number in range(20)]
+    for name in names:
+        router.subscribe(one, name)
+    for name in names[:10]:
+        router.subscribe(two, name)
+    whole, half = batch_of(topics, names), batch_of(topics, names[:10])
+    assert rows_of(router, whole) == {1: list(range(20)), 2: list(range(10))}
+    (audience,) = router.audiences(half)
+    assert audience.wanted is None
+    assert audience.sessions == [one, two]
+    router.unsubscribe(two, "t/0")
+    assert rows_of(router, half) == {1: list(range(10)), 2: list(range(1, 10))}
+
+
+def test_many_patterns_of_a_session_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = TopicTable()
+    router = new_router(topics)
+    session = new_session(1)
+    names = [f"t/{number}" for number in range(20)]
+    for name in names:
+        router.subscribe(session, name)
+    router.audiences(batch_of(topics, names))
+
+    def fail(_: Batch, numbers: tuple[int, ...]) -> None:
+        raise AssertionError(f"routes {numbers} are known")
+
+    monkeypatch.setattr(router, "_patterns_of", fail)
+    (audience,) = router.audiences(batch_of(topics, names[3:17]))
+    assert audience.wanted is None
+    assert audience.sessions == [session]
 
 
 def test_topics_that_come_after_the_subscription_are_routed_too() -> None:
@@ -177,7 +214,7 @@ def test_numbers_of_routes_are_used_again_after_clients_leave() -> None:
         for session in sessions:
             router.leave(session)
         slices.finish()
-        router._clear_plans()
+        router._clear_audiences()
     assert max(counts[2:]) == counts[1], counts
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.access import Principal
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
 from penstock.core.hooks import Event, EventKind, Hook
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.gateway import base
 from penstock.gateway.detector import handler_for

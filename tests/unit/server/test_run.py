@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.routing import Encoding
+from penstock.core.audiences import Encoding
 from penstock.errors import CannotKeep, ConfigError
 from penstock.ports import AuditEvent
 from penstock.protocols.fleximq import FLEXIMQ

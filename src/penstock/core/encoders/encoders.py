@@ -2,9 +2,10 @@
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core.audiences import Encoding
 from penstock.core.counters import Counters
 from penstock.core.encoders.encoder import Encoder, EncoderContext, ForwardIds, Rows
-from penstock.core.routing import Encoding, Router
+from penstock.core.routing import Router
 from penstock.protocols import Protocol, load
 
 __all__ = ["Encoders"]

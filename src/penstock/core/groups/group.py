@@ -6,8 +6,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
+from penstock.core.audiences import RouteMark
 from penstock.core.groups.ledger import Lease, Ledger
-from penstock.core.routing import RouteMark
 from penstock.core.sessions import Session
 from penstock.limits import GROUP_LEASE_BYTES, GROUP_MESSAGE_BYTES
 from penstock.memory import Purpose

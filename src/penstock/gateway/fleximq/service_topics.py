@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 from penstock._kernels import fleximq as kernel
 from penstock._kernels.batch import Batch
 from penstock.core.access import Action, Principal, path_name
+from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker
 from penstock.core.requests import FAILURES_PER_STEP, Failure, Requester, node_target
-from penstock.core.routing import Encoding
 from penstock.core.sessions import Session
 from penstock.errors import CallerError, LogUnavailable, NotAllowed, PeerError
 from penstock.gateway.fleximq.frames import reqrep_id
