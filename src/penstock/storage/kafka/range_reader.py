@@ -49,7 +49,7 @@ class RangeReader:
     def records(
         self, span: PartitionRange, place: int, wants: Wants | None = None
     ) -> Iterator[GroupRecord]:
-        """Yield the row groups with messages of a range, in order; the first is at `place` or later.
+        """Yield the row groups with messages of a range, in order, from `place` on.
 
         Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
         messages that cannot be read, OffsetBelowHorizon if retention removes messages meanwhile,
