@@ -94,8 +94,8 @@ class Following:
         """Takes what other nodes write of clients that may resume here."""
         self.service_changed: Callable[[KnownService], None] = lambda _: None
         """Takes what other nodes write of their services, see ports.Follower."""
-        self.read: Callable[[], None] = lambda: None
-        """Called when messages were delivered: consumer groups may read them."""
+        self.on_delivered: Callable[[], None] = lambda: None
+        """Called after messages were delivered or passed over: consumer groups may read them."""
 
     # --- Partitions and topics --------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Following:
         partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
-        self.read()
+        self.on_delivered()
 
     def _deliver_traced(
         self, traces: Traces, partition: StoredPartition, batch: Batch, *, first: int, row: int
