@@ -134,21 +134,21 @@ ROW_INDEX_FETCH_ROWS: Final = 64
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
 MERGE_GROUPS_MIN: Final = 256
-"""A closed segment with fewer groups is not rewritten to merge them."""
+"""Row groups of a closed segment from which it is rewritten to merge them."""
 MERGE_GROUP_BYTES: Final = 2048
-"""Bytes that a group has at least beside its messages, which merging saves."""
+"""Least bytes of a row group's metadata, which merging saves."""
 MERGE_SAVED_PART_MIN: Final = 0.25
-"""Part of a segment that merging its groups must save."""
+"""Part of a segment's size that merging must save."""
 MERGE_BYTES_MAX: Final = 512 * KIB
-"""Messages of a merged group, in bytes: a topic in it is read without much else, and a record of
-Kafka has room for it."""
+"""Bytes of the messages of a merged row group. It is small, so that a read of one topic reads few
+other messages, and so that it fits into a record of Kafka."""
 MERGE_READ_BYTES_MAX: Final = 8 * MIB
-"""Bytes of groups that are in memory to be merged."""
+"""Bytes of row groups that are read into memory to make a merged one."""
 MERGE_SECONDS_MAX: Final = 60.0
-"""Time between the first and the last message of a merged group. Retention by age is as exact as
-groups are short."""
+"""Time between the first and the last message of a merged row group. Retention by age is exact to
+this time."""
 MERGE_SHARE: Final = 0.25
-"""Part of its time that the thread that merges groups works."""
+"""Share of its time that the merging thread works; it sleeps for the rest."""
 ROW_INDEX_SHARE: Final = 0.25
 """Share of the time that writing row indexes may take of one thread."""
 OBJECT_STORE_PIECE_BYTES: Final = 1 * MIB
@@ -235,21 +235,25 @@ KAFKA_NAMES_BYTES: Final = 256 * KIB
 KAFKA_NAMESPACES_MAX: Final = 64
 """Patterns of `[storage.kafka] namespaces`."""
 KAFKA_NAMESPACE_BYTES_MIN: Final = 4 * KIB
-"""Memory of the messages of one namespace in a row that get a record in its Kafka topic."""
+"""Bytes of consecutive messages of one namespace from which they go to its Kafka topic."""
 KAFKA_NAMESPACE_NAMES_MAX: Final = 100_000
-"""Topics whose namespace the writer remembers."""
+"""Topics whose namespace the writer thread caches."""
 INTEREST_PATTERNS_MAX: Final = 1024
-"""Patterns of namespaces, of all nodes, whose subscribers a node knows; others are always read."""
+"""Patterns of namespaces, of all nodes, that a node compares with its subscriptions; row groups of
+further patterns are always read."""
 KAFKA_REFERENCES_PASSED_MAX: Final = 4096
-"""References that a fetch for a session passes over, before others have their turn."""
+"""References that one fetch for a session passes over; then other fetches have their turn."""
 KAFKA_REFERENCE_SECONDS_MAX: Final = 5.0
-"""How long the follower waits for a record that a reference names; then sessions read it."""
+"""How long the follower waits for the record that a reference names; then sessions read it from the
+log."""
 KAFKA_PASSED_SECONDS: Final = 0.25
-"""How often the event loop learns that references were passed over."""
+"""Interval in which passed references are reported to the event loop."""
 KAFKA_NAMESPACE_AHEAD: Final = 64
-"""Kafka offsets that are read on to the next record of a namespace, instead of seeking it."""
+"""Distance in Kafka offsets up to which the consumer reads on to the next record of a namespace,
+instead of seeking to it."""
 KAFKA_NAMESPACE_AHEAD_BYTES_MAX: Final = 1 * MIB
-"""Records of a namespace and partition that are read before their references; then it pauses."""
+"""Bytes of the records of a namespace and partition that are read before their references; then
+reading pauses."""
 KAFKA_ANCHORS_MAX: Final = 65_536
 """Records of a partition whose place in Kafka is remembered."""
 KAFKA_BAD_RECORDS_MAX: Final = 10_000

@@ -273,7 +273,7 @@ class Broker:
                 settings_by_name=self.settings.groups_by_name,
             )
             if self.following is not None:
-                self.following.read = self.groups.settled
+                self.following.on_delivered = self.groups.settled
 
     def roam(self, store: SessionStore) -> None:
         """Let clients that disconnect resume on other nodes, through a store that all nodes see."""

@@ -1,8 +1,8 @@
-"""Delivery of messages that are in the log already: those of other nodes.
+"""Delivery of messages of other nodes, which are in the log already.
 
-The storage reads them and passes whole row groups, in the order of each partition. They are routed
-and encoded as messages of clients are, in pieces, since a row group may be large. A session that
-becomes congested is served from the log from the next row on.
+The storage reads them and hands over whole row groups, in the order of each partition. They are
+routed and encoded like messages of clients, in pieces, since a row group may be large. A session
+that becomes congested is served from the log from the next row on.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -95,8 +95,8 @@ class Following:
         """Takes what other nodes write of clients that may resume here."""
         self.service_changed: Callable[[KnownService], None] = lambda _: None
         """Takes what other nodes write of their services, see ports.Follower."""
-        self.read: Callable[[], None] = lambda: None
-        """Called when messages were delivered: consumer groups may read them."""
+        self.on_delivered: Callable[[], None] = lambda: None
+        """Called after messages were delivered or passed over: consumer groups may read them."""
 
     # --- Partitions and topics --------------------------------------------------------------------
 
@@ -146,7 +146,9 @@ class Following:
         """See ports.Follower."""
         return self._router.interest.wants(pattern)
 
-    def messages_passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
+    def messages_passed_over(
+        self, number: int, first: int, end: int, patterns: Collection[str]
+    ) -> None:
         """See ports.Follower. Sessions that have subscribed meanwhile read them from the log."""
         partition = self._catch_up.partitions[number]
         if not isinstance(partition, StoredPartition):
@@ -194,11 +196,11 @@ class Following:
         self._end_group(partition, end)
 
     def _end_group(self, partition: StoredPartition, end: int) -> None:
-        """Go on behind messages, and wake what waits for them."""
+        """Move the partition's next offset to `end`, and wake the sessions that wait for it."""
         partition.next_offset = end
         if self._catch_up.awaits_log:
             self._catch_up.settled()
-        self.read()
+        self.on_delivered()
 
     def _deliver_traced(
         self, traces: Traces, partition: StoredPartition, batch: Batch, *, first: int, row: int

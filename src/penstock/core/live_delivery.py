@@ -148,7 +148,7 @@ class LiveDelivery:
     def _encode_wanted(
         self, audience: Audience, wanted: bytes, batch: Batch
     ) -> tuple[bytes | Gathered, int]:
-        """Return the frames for an audience that gets some of the rows, and how many they are."""
+        """Return the frames for an audience that gets some of the rows, and their number."""
         rows = batch.select(self._router.route_of_topic, wanted)
         frames = self._encoders.encode(audience.encoding, batch, rows, wanted)
         self._encoded = self._encoders.encoded

@@ -189,7 +189,7 @@ class Router:
         self._clear_audiences()
 
     def interested(self, watched: str) -> "set[Session]":
-        """Return the sessions whose subscriptions may match topics of a watched pattern."""
+        """Return the sessions with subscriptions to the same topics as a watched pattern."""
         found: set[Session] = set()
         for text in self.interest.subscribed(watched):
             sessions = self._patterns[text].sessions

@@ -65,7 +65,10 @@ class Source(LoopUse):
         """All clients of the principal, at any address."""
 
     def add(self, now: float, seconds: float) -> None:
-        """Count a use, of the principal too. It is `LoopUse.add` twice, without calls of it."""
+        """Count a use, for the principal too.
+
+        This is `LoopUse.add` for both, without two calls: it runs for each read.
+        """
         if now - self._at > _STEP_SECONDS:
             self._seconds = self.used(now)
             self._at = now
@@ -188,7 +191,7 @@ class LoopTurn:
             self._divided_at = now
             self._divide(now)
         if self._alone and source.part == math.inf:
-            return False  # nothing else uses the loop
+            return False  # no other source uses the loop
         whole = source.principal
         used = whole.used(now)
         if (
@@ -201,7 +204,7 @@ class LoopTurn:
         return used > whole.part and source.used(now) > source.part
 
     def _divide(self, now: float) -> None:
-        """Divide the whole time between those who use it."""
+        """Divide the whole time between the principals and sources that use the loop."""
         counts = Counter(
             each.principal for each in self._sources.values() if each.used(now) > SOURCE_SECONDS_MIN
         )

@@ -244,24 +244,28 @@ class Follower(Port):
     """Receives what other processes write to the same log, in the event loop's thread."""
 
     def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
-        """Take note of a partition, whose messages come from `next_offset` on."""
+        """Take note of a partition; its messages from `next_offset` on will be delivered."""
 
     def messages_read(self, number: int, stored: Stored) -> None:
         """Deliver messages of a partition; they come in order, whole row groups at a time."""
 
     def pattern_found(self, pattern: str) -> None:
-        """Take note of a pattern that `wants` will be asked for."""
+        """Take note of a pattern of which `wants` will be called."""
 
     def wants(self, pattern: str) -> bool:
-        """Return whether messages of topics that match a pattern may be needed. Any thread asks.
+        """Return whether a subscriber may need messages of topics that match a pattern.
 
-        If not, the messages need not be passed, but `messages_passed` is called.
+        If not, `messages_passed_over` may be called for them in place of `messages_read`. Any
+        thread may call.
         """
 
-    def messages_passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
-        """Take note of offsets of a partition whose messages are not passed, in their order.
+    def messages_passed_over(
+        self, number: int, first: int, end: int, patterns: Collection[str]
+    ) -> None:
+        """Take note that the messages of a partition from `first` up to `end` were not read.
 
-        They are of topics that match `patterns`. If some are needed after all, they are in the log.
+        Their topics match `patterns`. Calls come in the order of offsets, also with those of
+        `messages_read`. If a subscriber needs the messages after all, it reads them from the log.
         """
 
     def records_read(self, records: Sequence[Record]) -> None:

@@ -120,7 +120,7 @@ class Selection:
         return self.wanted_names([name])[0] if verdict is None else verdict
 
     def overlaps(self, pattern: str) -> bool:
-        """Return whether a topic that matches a pattern may be selected."""
+        """Return whether a topic that matches `pattern` may be selected."""
         if not self._subscribes or self.expression is not None:
             return True
         found = self._overlaps.get(pattern)

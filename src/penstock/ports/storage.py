@@ -144,19 +144,19 @@ class TierStatus:
 
 
 class ReferenceCounts(NamedTuple):
-    """Row groups of namespaces that other processes have written."""
+    """Numbers of row groups of namespaces that other processes have written."""
 
     read: int = 0
     read_bytes: int = 0
     passed: int = 0
-    """Those that no subscriber here needed."""
+    """Row groups that were passed over, because no subscriber of this process needed them."""
 
     def read_one(self, size: int) -> "ReferenceCounts":
-        """Return the counts with one more that was read."""
+        """Return the counts with one more row group of `size` bytes that was read."""
         return self._replace(read=self.read + 1, read_bytes=self.read_bytes + size)
 
     def passed_one(self) -> "ReferenceCounts":
-        """Return the counts with one more that was passed over."""
+        """Return the counts with one more row group that was passed over."""
         return self._replace(passed=self.passed + 1)
 
 
@@ -169,7 +169,7 @@ class FollowStatus:
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
     references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
-    """What was read and not read of namespaces."""
+    """Row groups of namespaces that were read and passed over."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class TopicFilter:
             self._tree.add(each, value=True)
 
     def overlaps(self, pattern: str) -> bool:
-        """Return whether a topic that matches a pattern may match one of the patterns."""
+        """Return whether a topic that matches `pattern` may pass this filter."""
         found = self._overlaps.get(pattern)
         if found is None:
             texts = (*self.names, *(each.text for each in self.wildcards))

@@ -8,7 +8,7 @@ __all__ = ["SystemClock"]
 class SystemClock:
     """See ports.Clock."""
 
-    monotonic = staticmethod(time.monotonic)  # without a call of Python: each read asks for it
+    monotonic = staticmethod(time.monotonic)  # called for each read: no Python frame around it
 
     def now_us(self) -> int:
         """See ports.Clock."""

@@ -173,7 +173,7 @@ def _check_namespaces(config: Config, problems: Problems) -> None:
         if re.fullmatch(KAFKA_TOPIC, topic) is None:
             problems.add(f"{key}.{pattern}", "expected a name of a Kafka topic")
         elif topic in reserved:
-            problems.add(f"{key}.{pattern}", f'"{topic}" has what is in no namespace')
+            problems.add(f"{key}.{pattern}", f'"{topic}" is a Kafka topic of the log itself')
 
 
 def _check_memory(config: Config, problems: Problems) -> None:

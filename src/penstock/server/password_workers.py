@@ -171,8 +171,9 @@ def _spawn(command: tuple[str, ...]) -> _Worker:
                     "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 },
                 close_fds=True,
-                # Ctrl-C is for the broker. In a session of its own, its priority would count for
-                # nothing: Linux may share processors out between sessions first.
+                # A process group of its own: Ctrl-C reaches only the broker. In a session of its
+                # own, the low priority would have no effect, because Linux may divide processor
+                # time between sessions first (autogroups).
                 process_group=0,
             )
         except BaseException:

@@ -67,13 +67,16 @@ class TopicNotes(Port):
 
 
 class Runs(Port):
-    """Tells which messages should be in blocks of their own: those of the same number."""
+    """Numbers messages so that consecutive messages with the same number get a block of their own.
+
+    A run is such consecutive messages. The number 0 stands for messages that need no own block.
+    """
 
     run_bytes_min: int
-    """A block ends where the number changes, if the messages of the last one have so many bytes."""
+    """Bytes of a run from which it gets a block of its own."""
 
     def of_batch(self, batch: Batch, topics: TopicTable) -> int:
-        """Return the number of a batch."""
+        """Return the number of the messages of a batch."""
 
     def of_topic(self, name: str) -> int:
         """Return the number of the messages of a topic."""
@@ -103,8 +106,8 @@ class Appends:
         self._place = place
         self.limits = limits
         self._runs = runs
-        self._run = 0  # the number of the last messages
-        self._run_start = 0  # bytes of the block before them
+        self._run = 0  # the number of the current run
+        self._run_start = 0  # bytes in its block before it
         self.next_offset = next_offset
         self.written_commit = self.durable_commit = self.failed_commit = 0
         self.end = self.durable_end = next_offset
@@ -288,9 +291,10 @@ class Appends:
         )
 
     def _enter_run(self, number: int, bytes_min: int) -> None:
-        """End the block if its last messages are many, and they and the next belong apart.
+        """Note the number of the next messages; end the block if its run is long enough.
 
-        They do if they have different numbers, or the same one, but others are before them.
+        The block ends when the number changes, or when other messages are before the run in its
+        block.
         """
         block = self._filling
         if block is None or block.full:

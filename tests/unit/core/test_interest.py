@@ -43,7 +43,7 @@ class Reader:
         first, end = rows.base_offset, rows.base_offset + rows.count
         if first in self.apart and not following.wants(PATTERN):
             self.passed += 1
-            self._queue.append(lambda: following.messages_passed(NODE, first, end, {PATTERN}))
+            self._queue.append(lambda: following.messages_passed_over(NODE, first, end, {PATTERN}))
         else:
             self._queue.append(lambda: following.messages_read(NODE, rows))
 

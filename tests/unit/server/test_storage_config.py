@@ -140,7 +140,7 @@ def test_other_urls_are_refused(url: str) -> None:
                 '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n'
                 '[storage.kafka.namespaces]\n"a/#" = "penstock-state"'
             ),
-            'storage.kafka.namespaces.a/#: "penstock-state" has what is in no namespace',
+            'storage.kafka.namespaces.a/#: "penstock-state" is a Kafka topic of the log itself',
         ),
         (
             '[storage]\nkind = "kafka"\nbootstrap = "h:1"\n[broker]\ndurability = "memory"',

@@ -284,7 +284,7 @@ class Target:
         self.offsets += range(stored.base_offset, stored.base_offset + stored.count)
         self.order.append(stored.base_offset)
 
-    def messages_passed(
+    def messages_passed_over(
         self, _number: int, first: int, end: int, _patterns: Collection[str]
     ) -> None:
         self.passed.append((first, end))

@@ -220,7 +220,7 @@ class Groups:
             group.members[member] = None
             group.awaits_join = group.is_ordered and bool(group.ledger.leased)
             if self._store.is_shared:
-                self._start_sweeper()  # it tells other nodes of the members, also without messages
+                self._start_sweeper()  # it stores the state again, also if there are no messages
             then()
             self.later(0.0, begin)
 
@@ -228,7 +228,7 @@ class Groups:
             self._delivery.wake(group)
             self._dead_letters.bury(group)
 
-        # A store that is under way may say that the group has no members.
+        # A state that is being stored may say that the group has no members.
         is_seen = not self._store.is_shared or (group.is_used and not group.is_saving)
         if group.saved_changes < 0 or not is_seen:
             group.on_stored.append(stored)

@@ -1,4 +1,4 @@
-"""The two Kafka topics of a log: created if they are missing, and checked."""
+"""Creates the two Kafka topics of a log if they are missing, and checks them."""
 
 import base64
 import contextlib
@@ -65,7 +65,7 @@ class LogFacts(NamedTuple):
 
 
 def find_log(connection: Connection, admin: AdminClient) -> LogFacts:
-    """Return what Kafka knows of a log; create nothing. Raise CannotReadKafka or OSError."""
+    """Return the facts of a log in Kafka; create nothing. Raise CannotReadKafka or OSError."""
     options = connection.options
     topics = TopicCollection([options.topic])
     try:
@@ -101,7 +101,7 @@ class TopicAdmin:
         return _ask(self._connection, request, self._deadline)
 
     def describe(self, topic: str) -> TopicDescription:
-        """Return what Kafka knows of a topic; raise KafkaUnusable or TopicMissing."""
+        """Return Kafka's description of a topic; raise KafkaUnusable or TopicMissing."""
         topics = TopicCollection([topic])
         found: TopicDescription = self._ask(lambda: self.client.describe_topics(topics))
         return found
@@ -113,7 +113,7 @@ class TopicAdmin:
         return {name: entry.value for name, entry in found.items()}
 
     def with_partition(self, topic: str) -> TopicDescription:
-        """Return a topic that has the partition of this node, add it if needed.
+        """Add the partition of this node to a topic if it is missing; return the topic.
 
         Raise KafkaUnusable or TopicMissing.
         """
@@ -164,7 +164,7 @@ class TopicMissing(Exception):
 def _ask(
     connection: Connection, request: Callable[[], dict[Any, "Future[_Result]"]], deadline: float
 ) -> _Result:
-    """Return the answer to a request about one thing; raise KafkaUnusable or TopicMissing."""
+    """Return the answer to a request about one topic; raise KafkaUnusable or TopicMissing."""
     bootstrap = connection.options.bootstrap
     while True:
         left = deadline - time.monotonic()
@@ -272,7 +272,7 @@ def check_settings(options: KafkaOptions, topic: str, settings: dict[str, Any]) 
 
 
 def _report(options: KafkaOptions, facts: TopicFacts) -> None:
-    """Say in the log what an acknowledgment means with this replication; raise KafkaUnusable."""
+    """Log what an acknowledgment means with this replication; raise KafkaUnusable."""
     if facts.min_insync_replicas > facts.replicas:
         raise KafkaUnusable(
             options.bootstrap,

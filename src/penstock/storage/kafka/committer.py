@@ -1,15 +1,16 @@
 """The writer thread: each commit is a transaction of Kafka.
 
 Kafka fences an earlier process of the same node when this one initializes its transactions. A
-producer that failed is never used again: what it has sent may be committed or not. The next one
-starts with the last message that is in Kafka. Before that, the state topic must still name this
+producer that failed is never used again: its records may be committed or not. A new producer
+continues after the last message that is in Kafka. Before that, the state topic must still name this
 process as the owner of the partition; otherwise a newer process has taken over, and this one ends.
 
-A thread that librdkafka does not return from is replaced: its commit has failed, and the next
-producer finds out whether it is in Kafka.
+A thread that hangs in a call of librdkafka is replaced. Its commit counts as failed, and the next
+producer reads from Kafka whether it was committed.
 
-A row group of a namespace is sent to the Kafka topic of the namespace. Kafka's answer has its place
-there. Then a reference with the place is sent to the first topic, in the same transaction.
+A row group of a namespace is sent to the Kafka topic of the namespace. Kafka's answer has the place
+of its record there. Then a reference with this place is sent to the first topic, in the same
+transaction.
 """
 
 import contextlib
@@ -62,9 +63,9 @@ _WAIT_SECONDS: Final = 0.5
 class KafkaCommitter:
     """Owns the producer of a node, and the thread that uses it.
 
-    `done` is called in that thread with each outcome, in the order of the commits, `written` before
-    it with each record, and `lost` if another process has taken over. When a commit fails, all
-    waiting commits fail: nothing is written until `revive` has made a new producer.
+    It calls in that thread: `written` with each record of a commit, then `done` with the outcome of
+    the commit, in the order of the commits; `lost` if another process has taken over. When a commit
+    fails, all waiting commits fail: nothing is written until `revive` has made a new producer.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class KafkaCommitter:
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
         self._namespaces = namespaces
-        self._ends: dict[str, int] = {}  # of the last row group in each Kafka topic of a namespace
+        self._ends: dict[str, int] = {}  # end of the last row group in each namespace's topic
         self._done = done
         self._written = written
         self._lost = lost
@@ -100,7 +101,7 @@ class KafkaCommitter:
         """Names this process in the state of the log."""
         self._since_us = time.time_ns() // 1000
         self._reserved = 0
-        self._told = 0  # messages before it were passed to `written`
+        self._told = 0  # `written` was called with all messages below this offset
         self._producer: Producer | None = None
         self._broken: OSError | None = None
         self._ended = False
@@ -108,8 +109,8 @@ class KafkaCommitter:
         self.syncs = SyncHistogram()
         self.commits = 0
         self._thread = WritingThread(self._options.location)
-        self._writing: Commit | None = None  # that the thread is at
-        self._sending: dict[str, bytes | None] = {}  # the changes of topics in its transaction
+        self._writing: Commit | None = None  # the commit that the thread writes
+        self._sending: dict[str, bytes | None] = {}  # the state changes in its transaction
 
     # --- In any thread ----------------------------------------------------------------------------
 
@@ -147,9 +148,9 @@ class KafkaCommitter:
         self._thread.later(work)
 
     def watch(self) -> bool:
-        """Replace the thread if it hangs, and tell whether; called every KAFKA_WATCH_SECONDS.
+        """Replace the thread if it hangs; return whether. Called every KAFKA_WATCH_SECONDS.
 
-        Its commit has failed. What it sent may be in Kafka: `revive` finds out.
+        The commit of a hanging thread fails. Its records may be in Kafka: `revive` finds out.
         """
         reason = self._thread.hangs()
         if reason is None:
@@ -172,7 +173,7 @@ class KafkaCommitter:
 
     @property
     def replaced(self) -> int:
-        """Threads that hung since the start."""
+        """Number of threads that hung since the start."""
         return self._thread.replaced
 
     def stop(self) -> None:
@@ -184,7 +185,7 @@ class KafkaCommitter:
     # --- In the thread ----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Note that the thread goes on, after a call of librdkafka; raise Replaced."""
+        """Note that a call of librdkafka has returned; raise Replaced in a replaced thread."""
         self._thread.step()
 
     def commit(self, commit: Commit) -> None:
@@ -213,7 +214,7 @@ class KafkaCommitter:
         self._done(Outcome(commit, self._partition.bounds.end, durable, error))
 
     def _write(self, commit: Commit) -> None:
-        """Write blocks and what has changed of topics in one transaction; raise OSError."""
+        """Write the blocks and the changes of topics in one transaction; raise OSError."""
         changes = {} if commit.blocks else self._changes.take(())
         if not commit.blocks and not changes:
             return
@@ -238,7 +239,7 @@ class KafkaCommitter:
             self._told = record.end_offset
 
     def _groups(self, commit: Commit) -> Iterator[Group]:
-        """Yield the blocks of a commit as row groups; then note what changes with them.
+        """Yield the blocks of a commit as row groups; then add their state changes to `_sending`.
 
         A block is encoded while librdkafka sends the one before.
         """
@@ -281,7 +282,7 @@ class KafkaCommitter:
         )
 
     def _claim(self, next_offset: int) -> None:
-        """Write who owns the partition, and the head of its records; raise OSError."""
+        """Write this process as the owner of the partition, and its head; raise OSError."""
         changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
@@ -293,7 +294,7 @@ class KafkaCommitter:
         self._state.apply(changes)
 
     def _namespace_states(self) -> dict[str, bytes | None]:
-        """Return what readers need to know of the Kafka topics of namespaces, if it is new."""
+        """Return the state changes that add the configured namespaces to the known ones."""
         changes: dict[str, bytes | None] = {}
         for topic in self._namespaces.topics:
             key = NAMESPACE + topic
@@ -305,15 +306,15 @@ class KafkaCommitter:
         return changes
 
     def _load_ends(self) -> None:
-        """Find the last row group of each namespace; raise OSError."""
+        """Find the end of the last row group of each namespace; raise OSError."""
         self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
 
     def _transact(
         self, groups: Iterator[Group], changes: dict[str, bytes | None]
     ) -> list[tuple[Group, int]]:
-        """Commit records; return the groups and their places. Raise OSError or Replaced.
+        """Commit row groups and state changes; return the row groups and their places.
 
-        `changes` are those after the last group.
+        `groups` may add to `changes` until it is exhausted. Raise OSError or Replaced.
         """
         producer = self._producer
         if producer is None:
@@ -330,7 +331,10 @@ class KafkaCommitter:
     def _send(
         self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
     ) -> list[tuple[Group, int]]:
-        """Send records and commit them; raise OSError, KafkaException or BufferError."""
+        """Send records and commit them; return the row groups and their places.
+
+        Raise OSError, KafkaException or BufferError.
+        """
         deadline = time.monotonic() + self._seconds_max
         transaction = Transaction(producer, self._options, self._heads, self._ends)
         producer.begin_transaction()
@@ -382,7 +386,7 @@ class KafkaCommitter:
                 return
 
     def _discard(self) -> None:
-        """Drop the producer; what it has not sent is never sent."""
+        """Drop the producer; records that it has not sent are never sent."""
         producers, self._producer = [self._producer], None  # the list has the only reference
         if producers[0] is not None:
             with contextlib.suppress(KafkaException):
@@ -415,9 +419,9 @@ class KafkaCommitter:
         return True
 
     def _tell_written(self) -> None:
-        """Pass on the records of commits that got no answer; raise OSError.
+        """Call `written` with the records of commits that got no answer; raise OSError.
 
-        A try that fails in between goes on after the last of them.
+        After an error, the next call continues behind the last record.
         """
         end = self._partition.bounds.end
         while self._told < end:
@@ -458,7 +462,7 @@ def _without_frames(error: OSError) -> OSError:
 
 
 def _purge(producers: list[Producer]) -> None:
-    """Free a producer; what it has not sent is never sent. This may block for any time."""
+    """Free a producer; records that it has not sent are never sent. This may block forever."""
     try:
         producers[0].purge()
     finally:

@@ -1,4 +1,4 @@
-"""References that a follower meets: those that it reads, and those that it passes over."""
+"""References to row groups of namespaces that a follower reads, or passes over."""
 
 import time
 from collections.abc import Callable, Collection
@@ -17,20 +17,24 @@ log = structlog.get_logger("penstock.log")
 
 
 class PassedReferences:
-    """References that were passed over, by partition: work for the event loop."""
+    """References that were passed over, one range for each partition.
+
+    Calling it in the event loop's thread calls `tell` with each partition's number, the first
+    offset, the end and the patterns.
+    """
 
     def __init__(self, tell: Callable[[int, int, int, Collection[str]], None]) -> None:
         self._tell = tell
         self._ranges: dict[int, tuple[int, int, set[str]]] = {}
 
     def add(self, number: int, record: ReferenceRecord) -> None:
-        """Add a reference behind those of its partition."""
+        """Add a reference that follows the others of its partition."""
         first, _, patterns = self._ranges.get(number, (record.base_offset, 0, set()))
         patterns.add(record.reference.pattern)
         self._ranges[number] = first, record.end_offset, patterns
 
     def __call__(self) -> None:
-        """Tell of them, in the event loop's thread."""
+        """Report the ranges, in the event loop's thread."""
         for number, (first, end, patterns) in self._ranges.items():
             self._tell(number, first, end, patterns)
 
@@ -38,8 +42,9 @@ class PassedReferences:
 class FollowedReferences:
     """Reads the row groups of references, in the thread of a follower.
 
-    `step` is called after each call of librdkafka. After a failure, nothing of the same namespace
-    and partition is read for a while: other partitions must not wait for it again and again.
+    `step` is called after each call of librdkafka. After a failure, no row group of the same
+    namespace and partition is read for KAFKA_REFERENCE_SECONDS_MAX, so that other partitions do not
+    wait again and again.
     """
 
     def __init__(self, heads: Heads, location: str, step: Callable[[], None]) -> None:

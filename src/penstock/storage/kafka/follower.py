@@ -1,15 +1,16 @@
-"""Follows the partitions of other nodes: committed records, handed to the event loop in order.
+"""Follows the partitions of other nodes: hands committed records to the event loop in order.
 
 A thread reads with one consumer, which has all partitions of other nodes and the state topic. It
-waits while KAFKA_FOLLOW_BYTES_MAX wait for the event loop, so a node that is busy reads later, and
-what it has not read stays in Kafka. The event loop takes records for a few milliseconds at a time.
+stops reading while KAFKA_FOLLOW_BYTES_MAX wait for the event loop; the records stay in Kafka. The
+event loop takes records for a few milliseconds at a time.
 
-A reference to messages of a namespace that no subscriber here needs is passed over. The event loop
-hears of that now and then only. Whether they are needed is asked again there, where subscriptions
-begin: for those that began meanwhile, sessions read the messages from the log.
+The thread passes over references to messages that no subscriber of this node needs, and reports
+them to the event loop every KAFKA_PASSED_SECONDS. A subscription may have begun meanwhile. So the
+event loop checks again whether a subscriber needs the messages; its session then reads them from
+the log.
 
-A consumer that fails is replaced, and so is a thread that hangs in a call of librdkafka: another
-one goes on at the same places. The earlier one passes nothing any more.
+A consumer that fails is replaced, and so is a thread that hangs in a call of librdkafka: the new
+one continues at the same places. A replaced thread hands over nothing.
 """
 
 import contextlib
@@ -75,7 +76,7 @@ _Post = Callable[[Callable[[], None]], None]
 _STATE: Final = -1
 """Stands for the state topic among the numbers of partitions."""
 _WAIT_SECONDS: Final = 0.5
-"""Longest wait for the event loop between two signs of life."""
+"""Longest wait for the event loop, after which the thread reports that it does not hang."""
 
 
 class Found(NamedTuple):
@@ -87,10 +88,10 @@ class Found(NamedTuple):
 
 
 class PartitionFollower:
-    """Reads partitions in a thread of its own, and passes what it reads to a `ports.Follower`.
+    """Reads partitions in a thread of its own, and calls a `ports.Follower` in the event loop.
 
-    `discover` yields the partitions of other nodes that are not among those it is given; it may
-    block, and raise OSError. `post` runs work in the event loop's thread.
+    `discover` takes the numbers of known partitions, and yields the other partitions of other
+    nodes; it may block, and raise OSError. `post` runs work in the event loop's thread.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class PartitionFollower:
         self._partitions: dict[int, KafkaPartition] = {}
         self._places: dict[int, int] = {}  # the next place to read, by partition
         self._delivered: dict[int, int] = {}  # the next offset of each partition
-        self._behind: dict[int, int] = {}  # places with more behind them, when that was checked
+        self._behind: dict[int, int] = {}  # partitions with unread records at the last check
         self._topics: set[str] = set()
         self._target: Follower | None = None
         self._thread = ReadingThread(self._run, self._options.location)
@@ -121,7 +122,7 @@ class PartitionFollower:
         self._waiting_bytes = 0
         self._draining = False
         self._stopping = False
-        self._told_at = 0.0  # when the event loop heard of references that were passed over
+        self._told_at = 0.0  # when passed references were last reported to the event loop
         self._reading = FollowedReferences(heads, self._options.location, self._thread.step)
         self._references = ReferenceCounts()
         self._patterns: set[str] = set()  # those that the target knows
@@ -137,9 +138,9 @@ class PartitionFollower:
         state_place: int,
         patterns: Iterable[str] = (),
     ) -> None:
-        """Pass everything from now on to `target`; `topics` are those that it knows.
+        """Start to follow for `target`, which knows `topics`.
 
-        The state topic is read from `state_place` on. `patterns` are those of namespaces.
+        The state topic is read from `state_place` on. `patterns` are the known ones of namespaces.
         """
         self._target = target
         for pattern in patterns:
@@ -175,14 +176,14 @@ class PartitionFollower:
         }
 
     def stop(self) -> None:
-        """End the thread, and wait for it for a while; nothing is passed any more."""
+        """End the thread, and wait for it for a while; nothing is handed over any more."""
         with self._room:
             self._stopping = True
             self._room.notify_all()
         self._thread.stop()
 
     def _drain(self) -> None:
-        """Pass what waits to the target, for a few milliseconds; the rest in the next turn."""
+        """Do the queued work for a few milliseconds, and the rest in the next turn."""
         ends = time.monotonic() + TURN_SECONDS_MAX
         while not self._stopping:
             with self._room:
@@ -202,7 +203,7 @@ class PartitionFollower:
 
     # --- In the thread ----------------------------------------------------------------------------
 
-    def _pass(self, work: Callable[[], None], size: int = 0) -> None:
+    def _hand_over(self, work: Callable[[], None], size: int = 0) -> None:
         """Queue work for the event loop; wait while too much waits. Raise Replaced."""
         while not self._has_room(size):
             self._thread.wait()
@@ -252,10 +253,10 @@ class PartitionFollower:
                 except KafkaException as error:
                     raise failure(error) from error
                 self._thread.step()
-                # State first: a transaction's topics belong before its messages.
+                # State first: the topics of a transaction are needed for its messages.
                 for message in sorted(messages, key=self._is_message):
                     self._take_or_pass_over(tail, data, message)
-                self._tell_passed()
+                self._drain_passed()
                 if time.monotonic() > looks_at:
                     self._look(tail)
                     looks_at = time.monotonic() + KAFKA_PARTITIONS_SECONDS
@@ -279,21 +280,21 @@ class PartitionFollower:
         self._thread.add([found.partition.number])
 
     def _look(self, tail: PartitionTail) -> None:
-        """Follow new partitions from their first message: they were empty a moment ago."""
+        """Look for new partitions, and follow them from their first message."""
         known = len(self._partitions)
         for each in self._discover(self._partitions.keys()):
             self._thread.step()
             self._add(each)
             log.info("partition found", log=self._options.location, partition=each.partition.number)
-            self._pass_partition(each)
+            self._hand_over_partition(each)
         self._thread.step()
         if len(self._partitions) > known:
             self._assign(tail)
 
-    def _pass_partition(self, found: Found) -> None:
+    def _hand_over_partition(self, found: Found) -> None:
         number, first = found.partition.number, found.partition.bounds.horizon
         self._delivered[number] = first
-        self._pass(lambda: self._follower.partition_found(number, found.reader, first))
+        self._hand_over(lambda: self._follower.partition_found(number, found.reader, first))
 
     @property
     def _follower(self) -> Follower:
@@ -304,7 +305,7 @@ class PartitionFollower:
     def _take_or_pass_over(
         self, tail: PartitionTail, data: NamespaceReader, message: Message
     ) -> None:
-        """Take a record; pass over one that fails again and again: others are behind it."""
+        """Take a record; pass over one that fails KAFKA_TAKE_ATTEMPTS_MAX times."""
         try:
             self._take(tail, data, message)
         except (OSError, LogError, Replaced):
@@ -323,7 +324,7 @@ class PartitionFollower:
             self._places[key] = place + 1
 
     def _take(self, tail: PartitionTail, data: NamespaceReader, message: Message) -> None:
-        """Take a record, or an error."""
+        """Process a record or an error of the consumer; raise OSError, LogError or Replaced."""
         self._thread.step()
         error, number, place = message.error(), message.partition(), message.offset()
         is_state = not self._is_message(message)
@@ -350,14 +351,14 @@ class PartitionFollower:
         self._places[key] = place + 1
 
     def _reached_end(self, number: int | None, place: int | None) -> None:
-        """Note the end of a partition: markers of transactions may be behind the last record."""
+        """Go on to the end of a partition: transaction markers may follow its last record."""
         if number is not None and place is not None and number in self._places:
             self._places[number] = max(self._places[number], place)
 
     def _check_progress(self) -> None:
-        """Raise OSError if there are records that the consumer does not get.
+        """Raise OSError if Kafka has records that the consumer does not get.
 
-        A consumer may stop to fetch a partition whose leader moved; a new one goes on.
+        A consumer may stop fetching a partition whose leader moved; a new consumer fetches it.
         """
         behind = {}
         for number, place in list(self._places.items()):
@@ -372,12 +373,12 @@ class PartitionFollower:
             raise OSError(errno.EIO, f"Kafka: no records of partitions {still}, though it has some")
 
     def _end_place(self, number: int) -> int:
-        """Ask Kafka for the place behind the last record of a partition; raise OSError."""
+        """Ask Kafka for the place after the last record of a partition; raise OSError."""
         partition = self._partitions.get(number)
         return self._state.end_place() if partition is None else partition.end_place()
 
     def _overtaken(self, number: int) -> None:
-        """Go on with the first record that Kafka still has: retention was faster."""
+        """Continue with the first record that Kafka still has: retention removed earlier ones."""
         log.warning("partition overtaken", log=self._options.location, partition=number)
         if number == _STATE:
             place = self._state.first_place()
@@ -402,52 +403,52 @@ class PartitionFollower:
         if isinstance(record, ReferenceRecord):
             self._take_reference(partition, data, record)
             return
-        self._pass_group(partition.number, record)
+        self._hand_over_group(partition.number, record)
         if is_addressed(message, self._options.node):
             try:
                 records = private_records(record)
             except BadRecord as error:
                 partition.tell(message.offset(), error)
             else:
-                self._pass(lambda: self._follower.records_read(records))
+                self._hand_over(lambda: self._follower.records_read(records))
 
-    def _pass_group(self, number: int, record: GroupRecord) -> None:
+    def _hand_over_group(self, number: int, record: GroupRecord) -> None:
         self._learn(record)
-        self._pass(lambda: self._deliver(number, record), len(record.group.data))
+        self._hand_over(lambda: self._deliver(number, record), len(record.group.data))
 
     def _take_reference(
         self, partition: KafkaPartition, data: NamespaceReader, record: ReferenceRecord
     ) -> None:
-        """Read the messages of a reference if they are needed here; else pass over it."""
+        """Read the row group of a reference if a subscriber may need it; else pass over it."""
         number, reference = partition.number, record.reference
         key, pattern = (reference.topic, number), reference.pattern
         if pattern not in self._patterns:
             self._patterns.add(pattern)
-            self._pass(lambda: self._follower.pattern_found(pattern))
+            self._hand_over(lambda: self._follower.pattern_found(pattern))
         if not self._follower.wants(reference.pattern):
             data.leave(*key)
             self._references = self._references.passed_one()
             self._pass_over(number, record)
             return
         group = self._reading.read(partition, data, record)
-        if group is None:  # sessions read it from the log
+        if group is None:  # sessions that need it read it from the log
             self._pass_over(number, record)
         else:
             self._references = self._references.read_one(len(group.group.data))
-            self._pass_group(number, group)
+            self._hand_over_group(number, group)
 
     def _pass_over(self, number: int, record: ReferenceRecord) -> None:
-        """Have the event loop hear of a reference that was passed over, later; raise Replaced."""
+        """Queue a passed reference for a later report to the event loop; raise Replaced."""
         self._thread.step()
         with self._room:
             work = self._queue[-1][0] if self._queue else None
             if not isinstance(work, PassedReferences):
-                work = PassedReferences(self._passed)
+                work = PassedReferences(self._report_passed)
                 self._queue.append((work, 0))
             work.add(number, record)
 
-    def _tell_passed(self) -> None:
-        """Tell the event loop of references that were passed over, every KAFKA_PASSED_SECONDS."""
+    def _drain_passed(self) -> None:
+        """Report passed references to the event loop, every KAFKA_PASSED_SECONDS."""
         now = time.monotonic()
         with self._room:
             if self._draining or not self._queue or now - self._told_at < KAFKA_PASSED_SECONDS:
@@ -456,21 +457,21 @@ class PartitionFollower:
             self._draining = True
         self._post(self._drain)
 
-    def _passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
-        """Tell the target of references that were passed over, in the event loop's thread."""
-        self._follower.messages_passed(number, first, end, patterns)
+    def _report_passed(self, number: int, first: int, end: int, patterns: Collection[str]) -> None:
+        """Report passed references to the target, in the event loop's thread."""
+        self._follower.messages_passed_over(number, first, end, patterns)
         self._delivered[number] = max(self._delivered[number], end)
 
     def _deliver(self, number: int, record: GroupRecord) -> None:
-        """Pass a group to the target, in the event loop's thread."""
+        """Hand a row group to the target, in the event loop's thread."""
         self._follower.messages_read(number, record.group)
         self._delivered[number] = record.end_offset
 
     def _learn(self, record: GroupRecord) -> None:
-        """Pass the topics of messages first, if they are new.
+        """Hand over the new topics of messages, before the messages.
 
-        Their records in the state topic are of the same transaction, but may come a little later.
-        Channels of herald may have none: each name is waited for once.
+        Their records in the state topic belong to the same transaction, but may come a little
+        later. Topics of herald channels may have no such record: each name is waited for once.
         """
         names = row_group_topics(record.group.data, record.group.row_group)
         missing = [name for name in names if name and name not in self._topics]
@@ -503,7 +504,7 @@ class PartitionFollower:
         if name.startswith(SERVICE):
             service = decode_service(name[len(SERVICE) :], value)
             if service is not None and service.node != self._options.node:
-                self._pass(lambda: self._follower.service_changed(service))
+                self._hand_over(lambda: self._follower.service_changed(service))
         if not name.startswith(TOPIC):
             return
         name, topic = name[len(TOPIC) :], decode_topic(value)
@@ -513,7 +514,7 @@ class PartitionFollower:
             return
         if topic.deleted:
             self._topics.discard(name)
-            self._pass(lambda: self._follower.topic_deleted(name))
+            self._hand_over(lambda: self._follower.topic_deleted(name))
         else:
             self._create(name, topic)
 
@@ -523,9 +524,9 @@ class PartitionFollower:
         except ValueError:
             return
         if session.writer != self._options.node:
-            self._pass(lambda: self._follower.session_changed(key, session))
+            self._hand_over(lambda: self._follower.session_changed(key, session))
 
     def _create(self, name: str, topic: TopicState) -> None:
         self._topics.add(name)
         known = KnownTopic(name, topic.creator_id, topic.owner)
-        self._pass(lambda: self._follower.topic_created(known))
+        self._hand_over(lambda: self._follower.topic_created(known))

@@ -1,7 +1,7 @@
-"""The end of the messages of namespaces that Kafka has removed, while their references are there.
+"""References to messages of namespaces that Kafka has removed.
 
-Each Kafka topic has its own retention. Messages of a partition before the last one that is lost
-count as removed, so that no reader passes over a gap without a word.
+Each Kafka topic has its own retention, so a reference may outlive its row group. All messages of a
+partition up to the last lost one count as removed: readers get an error, never a silent gap.
 """
 
 import threading
@@ -15,10 +15,10 @@ __all__ = ["LostReferences"]
 
 
 class LostReferences:
-    """What one partition has lost in the Kafka topics of namespaces. Any thread may use it.
+    """The end of the lost messages of one partition. Any thread may use it.
 
-    The first record of such a topic names the end of the one before it. If there is no record any
-    more, a reader that meets a reference finds out.
+    The first record of such a topic has the end of the record before it, which was removed. If the
+    topic has no record left, the first reader of a reference calls `note_lost`.
     """
 
     def __init__(self, partition: int, namespaces: Callable[[], AbstractSet[str]]) -> None:
@@ -32,16 +32,16 @@ class LostReferences:
     def find(self, reader: RecordReader) -> None:
         """Ask Kafka which topics of namespaces the partition uses; raise OSError."""
         for topic in self._namespaces() - self._first.copy().keys():
-            is_there = self._partition in reader.partitions(topic)
-            if is_there and reader.bounds(topic, self._partition)[1] > 0:
+            exists = self._partition in reader.partitions(topic)
+            if exists and reader.bounds(topic, self._partition)[1] > 0:
                 self._first.setdefault(topic, 0)
 
-    def met(self, record: ReferenceRecord) -> None:
-        """Note the topic of a reference: it is asked for from now on."""
+    def note_topic(self, record: ReferenceRecord) -> None:
+        """Note that the partition uses the Kafka topic of a reference, for `load`."""
         self._first.setdefault(record.reference.topic, 0)
 
     def load(self, reader: RecordReader) -> None:
-        """Ask Kafka what retention has removed from topics that are known; raise OSError."""
+        """Ask Kafka which messages retention has removed from the known topics; raise OSError."""
         for topic, before in self._first.copy().items():
             first, end = reader.bounds(topic, self._partition)
             if first == before:
@@ -50,12 +50,12 @@ class LostReferences:
                 try:
                     message = reader.first(topic, self._partition, first)
                 except RecordsRemoved:
-                    continue  # it goes on; the next call finds out
+                    continue  # removed meanwhile; the next call finds the end
                 if message is not None:
                     self._raise(previous_end(message))
             self._first[topic] = first
 
-    def note(self, record: ReferenceRecord) -> None:
+    def note_lost(self, record: ReferenceRecord) -> None:
         """Note a reference to a record that was removed."""
         self._raise(record.end_offset)
 

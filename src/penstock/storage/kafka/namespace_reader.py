@@ -1,8 +1,9 @@
 """Reads the records that references name, from the Kafka topics of namespaces.
 
-References are read in order, so the next record of a namespace is mostly the one behind the last.
-One consumer reads on in all namespaces and partitions that were asked for. What it reads before its
-reference is kept for a moment.
+A *place* is the Kafka offset of a record. References are read in order, so the next wanted record
+of a namespace mostly follows the last one. One consumer reads ahead in all namespaces and
+partitions that were asked for. Records that it reads before their references are kept, up to
+KAFKA_NAMESPACE_AHEAD_BYTES_MAX.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ _CONSUMED: Final = 64
 
 
 class _Ahead:
-    """Records of a namespace and partition that were read; the consumer goes on at `next`."""
+    """Records of a namespace and partition that were read ahead; `next` is the next place."""
 
     def __init__(self, place: int) -> None:
         self.next = place
@@ -40,7 +41,10 @@ class _Ahead:
         self.next = (message.offset() or 0) + 1
 
     def take(self, place: int) -> Message | None:
-        """Return the record at a place; drop those before it. Raise RecordsRemoved."""
+        """Return the record at a place, None if it was not read yet; drop those before it.
+
+        Raise RecordsRemoved if Kafka has removed it.
+        """
         while self.messages:
             message = self.messages[0]
             found = message.offset() or 0
@@ -55,7 +59,7 @@ class _Ahead:
         return None
 
     def reaches(self, place: int) -> bool:
-        """Return whether the record at a place is here, or is read soon."""
+        """Return whether the record at a place was read, or follows so soon that no seek pays."""
         first = self.messages[0].offset() if self.messages else self.next
         ahead = 1 if self.removed else KAFKA_NAMESPACE_AHEAD
         return (first or 0) <= place < self.next + ahead
@@ -64,7 +68,7 @@ class _Ahead:
 class NamespaceReader:
     """A consumer of the Kafka topics of namespaces. One thread uses it.
 
-    With `waits_ms`, Kafka answers later if there is nothing new.
+    If there are no new records, Kafka waits `waits_ms` for some before it answers.
     """
 
     def __init__(self, connection: Connection, *, waits_ms: int = 5) -> None:
@@ -73,7 +77,7 @@ class NamespaceReader:
         self._made: Consumer | None = None  # not before it is needed
         self._ahead: dict[_Key, _Ahead] = {}
         self.fetched = 0
-        """Records that were read, also those that no reference asked for."""
+        """Number of records that were read, including those that no reference has named."""
 
     def get(
         self,
@@ -86,8 +90,8 @@ class NamespaceReader:
     ) -> Message:
         """Return the committed record at a place; raise RecordsRemoved or OSError.
 
-        Kafka shows the parts of a transaction one after the other, so it may come a little later.
-        `step` is called after each call of librdkafka.
+        Kafka shows the records of a transaction one after the other, so this one may come a little
+        later than its reference. `step` is called after each call of librdkafka.
         """
         with self._replacing_failed():
             try:
@@ -106,7 +110,7 @@ class NamespaceReader:
             found = ahead.take(place)
             if found is not None:
                 return found
-            if ahead.removed:  # those before the place, not this one
+            if ahead.removed:  # records before the place were removed, not the one at it
                 ahead = self._ahead[key] = _Ahead(place)
                 self._assign()
             self._resume(key, ahead)
@@ -126,7 +130,7 @@ class NamespaceReader:
 
     @contextlib.contextmanager
     def _replacing_failed(self) -> Iterator[None]:
-        """Use another consumer after one that failed: it may fail always. Raise OSError."""
+        """Close a consumer that fails, so that the next call makes another one. Raise OSError."""
         try:
             yield
         except (KafkaException, OSError) as error:
@@ -159,7 +163,7 @@ class NamespaceReader:
             self._consumer.resume([TopicPartition(*key)])
 
     def _read(self, wanted: _Key) -> None:
-        """Keep what the consumer has read; wait a moment for it. Raise OSError."""
+        """Wait a moment for records, and keep them; raise OSError."""
         message = self._consumer.poll(_POLL_SECONDS)
         if message is None:
             return

@@ -28,9 +28,9 @@ _COPIED: Final = ("cleanup.policy", "max.message.bytes", "min.insync.replicas", 
 def prepare_namespaces(
     connection: Connection, topics: Collection[str], first: TopicFacts
 ) -> TopicFacts:
-    """Create the topics of namespaces if they are missing, and check them; raise KafkaUnusable.
+    """Create the Kafka topics of namespaces if they are missing, and check them.
 
-    Return the facts of the first topic, with the size of a record that fits into all.
+    Return `first`, with the largest size of a record that all topics accept. Raise KafkaUnusable.
     """
     if not topics:
         return first
@@ -70,7 +70,7 @@ def prepare_namespaces(
                 "namespace with another retention",
                 topic=topic,
                 settings=differing,
-                hint=f"give it the settings of {options.topic!r}: the shortest counts for all",
+                hint=f"give it the retention of {options.topic!r}: the shortest applies to both",
             )
         record_bytes_max = min(record_bytes_max, int(settings["max.message.bytes"]))
     return first._replace(record_bytes_max=record_bytes_max)

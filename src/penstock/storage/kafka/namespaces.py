@@ -1,8 +1,9 @@
 """Namespaces: patterns of topics whose messages have a Kafka topic of their own.
 
-A row group goes to the Kafka topic of a namespace if all its messages are of topics of that
-namespace, and if it is large enough. A *reference* stands in its place in the first topic, see
-`penstock.storage.kafka.records`. All other row groups are in the first topic themselves.
+The *first topic* is the Kafka topic of the log, `KafkaOptions.topic`. A row group goes to the Kafka
+topic of a namespace if all its messages are of topics of that namespace, and if it is large enough.
+The first topic then has a *reference* to the row group, see `penstock.storage.kafka.records`. All
+other row groups are in the first topic themselves.
 """
 
 from array import array
@@ -27,19 +28,19 @@ class Namespace(NamedTuple):
 class Namespaces:
     """Finds the namespace of topics: the first pattern that matches decides.
 
-    It is the `Runs` of the blocks. `of_batch` and `of_topic` are for the thread of the event loop,
-    `common` is for the writer thread.
+    Implements `storage.appends.Runs`, so that messages of a namespace get row groups of their own.
+    The event loop's thread calls `of_batch` and `of_topic`, the writer thread calls `common`.
     """
 
     run_bytes_min = KAFKA_NAMESPACE_BYTES_MIN
 
     def __init__(self, topics: Mapping[str, str]) -> None:
-        """Raise InvalidPattern. `topics` are Kafka topics by pattern."""
+        """Take the Kafka topic of each pattern; raise InvalidPattern."""
         self.all = tuple(Namespace(*each) for each in topics.items())
         self._expressions = [compile_pattern(each.pattern) for each in self.all]
         self._wanted = [bytes(number) + b"\1" for number in range(len(self.all) + 1)]
-        self._of_topic = array("I")
-        self._known: dict[bytes, int] = {}  # in the writer thread
+        self._of_topic = array("I")  # number of the namespace, by topic id
+        self._known: dict[bytes, int] = {}  # the same by name, for the writer thread
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -57,7 +58,7 @@ class Namespaces:
         return 0
 
     def of_batch(self, batch: Batch, topics: TopicTable) -> int:
-        """Return the number of the namespace of all rows; 0 if they have none, or several."""
+        """Return the number of the namespace that all rows belong to; 0 if there is none."""
         known = self._of_topic
         for identifier in range(len(known), len(topics)):
             live = topics.is_live(identifier)
@@ -71,7 +72,7 @@ class Namespaces:
         return found
 
     def common(self, names: Iterable[bytes]) -> Namespace | None:
-        """Return the namespace of all topics, None if there is none."""
+        """Return the namespace that all topics belong to; None if there is none."""
         found = None
         for name in names:
             number = self._known.get(name)

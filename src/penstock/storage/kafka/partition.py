@@ -1,8 +1,9 @@
-"""Reads one partition: finds the record with an offset, or walks over many.
+"""Reads one partition: finds the record with an offset, or walks over a range.
 
-Offsets of Penstock and of Kafka differ: a record of Kafka is a row group, and Kafka counts the
-markers of transactions too. Both only grow. So the place of an offset is found by interpolation
-between places that are known, the *anchors*. Each record that is read or written becomes one.
+An *offset* is the number of a message in Penstock, a *place* the Kafka offset of a record. They
+differ: a record is a row group, and Kafka counts transaction markers too. Both only grow. So the
+place of an offset is found by interpolation between *anchors*, records whose offsets and places are
+known. Each record that is read or written becomes an anchor.
 
 A reference has the offsets of the row group that it names. So only readers that want its messages
 read the Kafka topic of the namespace.
@@ -44,7 +45,7 @@ log = structlog.get_logger("penstock.log")
 
 
 Wants: TypeAlias = Callable[[str], bool]
-"""Tells whether topics of a pattern may be wanted."""
+"""Returns whether a topic that matches a pattern may be wanted."""
 
 
 class _Anchor(NamedTuple):
@@ -56,10 +57,10 @@ class _Anchor(NamedTuple):
 
 
 class KafkaPartition:
-    """The committed messages of one partition. Any thread may call it; methods may block.
+    """The committed messages of one partition. Any thread may use it.
 
-    `namespaces` returns the Kafka topics of all namespaces. Raise OSError where Kafka does not
-    answer.
+    `namespaces` returns the Kafka topics of all namespaces. Methods may block, and raise OSError if
+    Kafka does not answer.
     """
 
     def __init__(
@@ -94,14 +95,14 @@ class KafkaPartition:
 
     @property
     def bounds(self) -> Bounds:
-        """The readable offsets, as far as they are known."""
+        """The readable offsets that are known without asking Kafka."""
         with self._lock:
             return Bounds(min(max(self._horizon, self._lost.end), self._end), self._end)
 
     def load_bounds(self, *, end_min: int = 0) -> int:
-        """Ask Kafka for the first and the last message; an empty partition is at `end_min`.
+        """Ask Kafka for the first and the last message; an empty partition begins at `end_min`.
 
-        Return a place behind which all later records are.
+        Return the place after the last record.
         """
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
@@ -127,7 +128,7 @@ class KafkaPartition:
         return end
 
     def _knows_first(self, place: int) -> bool:
-        """Return whether the first record is known, and still the first."""
+        """Return whether the first record, at a place, is the first anchor already."""
         with self._lock:
             first = self._anchors[0] if self._anchors else None
             if first is None or place != self._first_place:
@@ -135,7 +136,7 @@ class KafkaPartition:
             return first.base_offset == self._horizon
 
     def load_horizon(self) -> int:
-        """Ask Kafka for the first message, and return its place: retention is Kafka's."""
+        """Ask Kafka for the first message that it still has; return the place of its record."""
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
             self._lost.load(reader)
@@ -149,14 +150,14 @@ class KafkaPartition:
         return first
 
     def end_place(self) -> int:
-        """Ask Kafka for the place behind the last committed record."""
+        """Ask Kafka for the place after the last committed record."""
         with self._consumers.take() as reader:
             return reader.bounds(self._topic, self.number)[1]
 
     def committed_end(self, place: int) -> int:
-        """Ask Kafka for the end of the last message; all before `place` was read already.
+        """Ask Kafka for the end of the last message; records before `place` were read already.
 
-        The bounds stay as they are: they are those of what was read.
+        The bounds do not change: they are those of the messages that were read.
         """
         with self._consumers.take() as reader:
             first, end = reader.bounds(self._topic, self.number)
@@ -165,7 +166,7 @@ class KafkaPartition:
 
     @property
     def first_place(self) -> int:
-        """The place of the first record, as far as it is known."""
+        """The place of the first record when Kafka was last asked."""
         return self._first_place
 
     def last_end(self, topic: str) -> int:
@@ -178,7 +179,10 @@ class KafkaPartition:
     def _last(
         self, reader: RecordReader, first: int, end: int, topic: str = ""
     ) -> LogRecord | None:
-        """Return the last good record of a topic, by default the first; None if there is none."""
+        """Return the last readable record of a Kafka topic; None if there is none.
+
+        `topic` is that of a namespace; without it, the first topic is read.
+        """
         steps = KAFKA_STEPS_BACK_MIN
         while end > first:
             start = max(end - steps, first)
@@ -195,7 +199,7 @@ class KafkaPartition:
         return None
 
     def _first_good(self, reader: RecordReader, place: int) -> LogRecord | None:
-        """Return the first good record from a place on; None if there is none."""
+        """Return the first readable record from a place on; None if there is none."""
         for message in reader.records(self._topic, self.number, place):
             try:
                 return self._heads.read(message)
@@ -206,7 +210,7 @@ class KafkaPartition:
     # --- New records ------------------------------------------------------------------------------
 
     def add(self, record: LogRecord) -> None:
-        """Note a record behind all others: it was committed."""
+        """Note a committed record that follows all others."""
         self._note(record)
         with self._lock:
             if self._horizon >= self._end and not self._has_messages():
@@ -218,7 +222,7 @@ class KafkaPartition:
         return bool(self._anchors) and self._anchors[0].base_offset < self._end
 
     def _note(self, record: LogRecord) -> None:
-        """Remember the place of a record, and its bytes while there is room."""
+        """Add a record to the anchors, and to the cache."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
             anchors = self._anchors
@@ -226,11 +230,11 @@ class KafkaPartition:
             if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
                 anchors.insert(index, anchor)
             if len(anchors) > KAFKA_ANCHORS_MAX:
-                del anchors[1:-1:2]  # every other one: the rest is found between them
+                del anchors[1:-1:2]  # every other one; records between the rest are searched
         if isinstance(record, GroupRecord):
             self._cache.put(self.number, record)
         else:
-            self._lost.met(record)
+            self._lost.note_topic(record)
 
     # --- Finding ----------------------------------------------------------------------------------
 
@@ -251,12 +255,12 @@ class KafkaPartition:
         return found if isinstance(found, GroupRecord) else self.fetch(found)
 
     def fetch(self, record: ReferenceRecord) -> GroupRecord:
-        """Return the row group of a reference; raise as `resolve` does."""
+        """Read the row group of a reference from its namespace; raise as `resolve` does."""
         with self._consumers.take() as reader:
             return self.resolve(record, lambda each: reader.at(each.topic, self.number, each.place))
 
     def find_record(self, offset: int) -> LogRecord:
-        """As `find`; return a reference as it is, unless its row group is in memory."""
+        """As `find`, but return a reference if its row group is not in the cache."""
         self.check(offset, offset + 1)
         cached = self._cached(offset)
         if cached is not None:
@@ -276,7 +280,7 @@ class KafkaPartition:
         return record
 
     def resolve(self, record: ReferenceRecord, get: Callable[[Reference], Message]) -> GroupRecord:
-        """Return the row group of a reference, with a record that `get` reads.
+        """Return the row group of a reference; `get` reads the record that the reference names.
 
         Raise OffsetBelowHorizon if retention has removed it, LogDamaged or OSError.
         """
@@ -284,7 +288,7 @@ class KafkaPartition:
             group = self._heads.resolve(record, get(record.reference))
         except RecordsRemoved:
             self.load_horizon()
-            self._lost.note(record)
+            self._lost.note_lost(record)
             raise OffsetBelowHorizon(record.base_offset, self.bounds.horizon) from None
         except BadRecord as error:
             self.tell(record.place, error)
@@ -293,12 +297,12 @@ class KafkaPartition:
         return self.keep(group)
 
     def keep(self, group: GroupRecord) -> GroupRecord:
-        """Keep the row group of a reference in memory while there is room."""
+        """Add the row group of a reference to the cache; return it."""
         self._cache.put(self.number, group)
         return group
 
     def _check_damage(self, offset: int, record: LogRecord) -> None:
-        """Raise LogDamaged if `offset` is missing because records before one cannot be read."""
+        """Raise LogDamaged if unreadable records before `record` are why `offset` is missing."""
         with self._lock:
             low = self._below(offset)
             first = -1 if low is None else low.place
@@ -308,7 +312,7 @@ class KafkaPartition:
             raise LogDamaged(offset, record.base_offset, reasons[0])
 
     def _cached(self, offset: int) -> GroupRecord | None:
-        """Return the record with `offset` if its bytes are in memory."""
+        """Return the row group with `offset` if it is in the cache."""
         with self._lock:
             low = self._below(offset)
         if low is None or low.end_offset <= offset:
@@ -354,7 +358,7 @@ class KafkaPartition:
         return following or self._first_good(reader, top)
 
     def _note_place(self, record: LogRecord) -> None:
-        """Remember the place of a record, but not its bytes."""
+        """Add a record to the anchors, but not to the cache."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
             index = bisect_left(self._anchors, anchor)
@@ -364,10 +368,10 @@ class KafkaPartition:
     # --- Walking ----------------------------------------------------------------------------------
 
     def walk(self, start: int, end: int, wants: Wants | None = None) -> Iterator[GroupRecord]:
-        """Yield the records with messages from `start` up to `end`, in order.
+        """Yield the row groups with messages from `start` up to `end`, in order.
 
-        References to patterns that are not wanted are left out. Raise LogDamaged at messages that
-        cannot be read, OffsetBelowHorizon where retention is faster.
+        Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
+        messages that cannot be read, OffsetBelowHorizon if retention removes messages meanwhile.
         """
         for record in self.walk_records(start, end, wants):
             if isinstance(record, GroupRecord):
@@ -376,7 +380,7 @@ class KafkaPartition:
     def walk_records(
         self, start: int, end: int, wants: Wants | None = None
     ) -> Generator[LogRecord, None, None]:
-        """As `walk`, but yield the references that are not wanted as they are."""
+        """As `walk`, but yield the references to row groups that are not wanted."""
         position = start
         while position < end:
             record = self._cached(position)
@@ -387,7 +391,7 @@ class KafkaPartition:
             position = record.end_offset
 
     def _resolved(self, start: int, end: int, wants: Wants | None) -> Iterator[LogRecord]:
-        """Yield records from Kafka, and the row groups of references that are wanted."""
+        """Yield records from Kafka, with the row group in place of each wanted reference."""
         data: NamespaceReader | None = None
         try:
             for record in self._stream(start, end):
@@ -411,7 +415,7 @@ class KafkaPartition:
                 data.close()
 
     def _stream(self, start: int, end: int) -> Iterator[LogRecord]:
-        """Yield records from Kafka, without keeping them."""
+        """Yield the records of a range from Kafka, without adding them to the cache."""
         try:
             first = self.find_record(start)
         except OffsetPastEnd:
@@ -468,7 +472,7 @@ class KafkaPartition:
         """Return the first offset taken at or after a time, or the end."""
         end = self.bounds.end
         with self._consumers.take() as reader:
-            # Kafka counts the times of markers too, so it may answer an earlier place.
+            # Kafka regards the times of markers too, so its answer may be an earlier place.
             place = reader.at_time(self._topic, self.number, max(timestamp_us, 0) // 1000)
             if place is None:
                 return end
@@ -486,7 +490,10 @@ class KafkaPartition:
         return end
 
     def _row_at_time(self, record: LogRecord, timestamp_us: int) -> int | None:
-        """Return the first row taken at or after a time; None if there is none, or it is lost."""
+        """Return the first row taken at or after a time; None if there is none, or if it is lost.
+
+        The row is counted from the first message of the record.
+        """
         if isinstance(record, ReferenceRecord):
             if record.latest_us < timestamp_us:
                 return None

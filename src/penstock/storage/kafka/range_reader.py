@@ -1,7 +1,7 @@
 """Reads a range of a partition from a known place, without asking for the bounds of the log.
 
-Many processes read parts of a log at once, each with its own connection. One that is given the
-place of its first record, and the heads of its records, needs no other answer of Kafka.
+Many processes read parts of a log at once, each with its own connection. A process that knows the
+place of its first record, and the heads of its records, only has to fetch records.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads, Refere
 __all__ = ["RangeReader"]
 
 _ATTEMPTS_MAX: Final = 3
-"""How often a place is looked up again without any progress."""
+"""How often a place is looked up again without progress."""
 
 
 class RangeReader:
@@ -49,12 +49,11 @@ class RangeReader:
     def records(
         self, span: PartitionRange, place: int, wants: Wants | None = None
     ) -> Iterator[GroupRecord]:
-        """Yield the records with messages of a range, in order; the first is at `place` or later.
+        """Yield the row groups with messages of a range, in order, from `place` on.
 
-        References to patterns that are not wanted are left out.
-
-        Raise LogDamaged at messages that cannot be read, OffsetBelowHorizon where retention is
-        faster, LogReplaced if the topic was created anew, and OSError where Kafka does not answer.
+        Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
+        messages that cannot be read, OffsetBelowHorizon if retention removes messages meanwhile,
+        LogReplaced if the topic was created anew, and OSError if Kafka does not answer.
         """
         position, attempts = span.start, 0
         while position < span.end:
@@ -127,7 +126,7 @@ class RangeReader:
             raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
 
     def _place_after_removal(self, span: PartitionRange) -> int:
-        """Return the place of the first message of a range, where it is no longer as it was.
+        """Look the place of a range up again, after Kafka has removed records at the known place.
 
         Raise LogReplaced, OffsetBelowHorizon or LogDamaged.
         """
@@ -142,7 +141,7 @@ class RangeReader:
         return lookup.scanner.partition(span.partition).place_at(span.start)
 
     def _find_head(self, name: str) -> bytes | None:
-        """Return a head that was given, or that another version of a node has written since."""
+        """Return a head that was given, or that a node of another version has written since."""
         found = self._given.get(name)
         return self._log().find_head(name) if found is None else found
 

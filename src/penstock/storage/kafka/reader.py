@@ -68,7 +68,7 @@ class KafkaReader:
     ) -> None:
         """See ports.LogReader. Only row groups of namespaces are left out: Kafka has no index.
 
-        While Kafka does not answer, it is OffsetPastEnd: try again.
+        While Kafka does not answer, the error is OffsetPastEnd, after which callers try again.
         """
 
         def work() -> None:
@@ -88,9 +88,10 @@ class KafkaReader:
         self._threads.submit(work)
 
     def _find(self, offset: int, topics: TopicFilter | None) -> Fetched:
-        """Return the first row group with an offset or behind it that is wanted; raise LogError.
+        """Return the first wanted row group at or after an offset; raise LogError or OSError.
 
-        There is none if KAFKA_REFERENCES_PASSED_MAX references are before it.
+        Without one among KAFKA_REFERENCES_PASSED_MAX references, return no row group and the offset
+        to continue from.
         """
         partition = self._partition
         record = partition.find_record(offset)
@@ -105,7 +106,7 @@ class KafkaReader:
                 if isinstance(each, GroupRecord):
                     return _fetched(each)
                 passed = each.end_offset
-        return Fetched((), passed)  # what follows, or fails, is for the next call
+        return Fetched((), passed)  # the next call continues, or raises the error
 
     def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
         """See ports.LogReader: Kafka has no index of topics."""

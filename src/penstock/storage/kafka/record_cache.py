@@ -1,4 +1,4 @@
-"""The records of all partitions that were written or read last, in memory."""
+"""A cache in memory of the row groups that were written or read last, of all partitions."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ __all__ = ["RecordCache"]
 
 
 class RecordCache:
-    """Records that were written or read last, of all partitions. Any thread may use it."""
+    """Row groups by partition and place of their records. Any thread may use it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -18,7 +18,7 @@ class RecordCache:
         self._bytes = 0
 
     def put(self, partition: int, record: GroupRecord) -> None:
-        """Keep a record; the ones that were not used for longest give way."""
+        """Keep a record; drop the least recently used ones above the limit of bytes."""
         with self._lock:
             key = partition, record.place
             if key in self._records:
@@ -30,7 +30,7 @@ class RecordCache:
                 self._bytes -= len(oldest.group.data)
 
     def get(self, partition: int, place: int) -> GroupRecord | None:
-        """Return a record, None if it is not kept."""
+        """Return the record of a partition at a place; None if it is not in the cache."""
         with self._lock:
             record = self._records.get((partition, place))
             if record is not None:

@@ -82,11 +82,11 @@ _PRIVATE_COLUMNS: Final = (
 
 
 class BadRecord(ValueError):
-    """A record that is not a row group, or one that was damaged."""
+    """A record that is neither a row group nor a reference, or that was damaged."""
 
 
 class GroupRecord(NamedTuple):
-    """A row group, and its place: the offset of its record in Kafka."""
+    """A row group, and the place of its record: the Kafka offset in the first topic."""
 
     place: int
     group: StoredRowGroup
@@ -129,7 +129,7 @@ class GroupRecord(NamedTuple):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """Where a row group is: the Kafka topic of its namespace, and the offset of its record there.
+    """Names a row group: the Kafka topic of its namespace, and the place of its record there.
 
     All its messages are of topics that match `pattern`. `latest_us` is the later of the times of
     the first and the last message.
@@ -145,7 +145,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class ReferenceRecord(NamedTuple):
-    """A reference, and its own place: the offset of its record in the first topic."""
+    """A reference, and the place of its record: the Kafka offset in the first topic."""
 
     place: int
     reference: Reference
@@ -196,15 +196,15 @@ class Heads:
         if known is None:
             data = self._find(name)
             if data is None or f"{crc32c([data]):08x}" != name:
-                raise BadRecord(f"its head {name} is not in the state topic")
+                raise BadRecord(f"the head {name} of the record is not in the state topic")
             try:
                 known = self._add(name, data)
             except ValueError as error:
-                raise BadRecord(f"its head {name}: {error}") from error
+                raise BadRecord(f"the head {name} of the record: {error}") from error
         return known
 
     def read(self, message: Message) -> LogRecord:
-        """Return the row group or the reference of a record; raise as `parse` does."""
+        """Return the row group or the reference in a record; raise BadRecord or LogFormatTooNew."""
         form = dict(message.headers() or ()).get(REFERENCE_HEADER)
         if form is None:
             return self.parse(message)
@@ -220,7 +220,10 @@ class Heads:
         return ReferenceRecord(place, found)
 
     def resolve(self, record: ReferenceRecord, message: Message) -> GroupRecord:
-        """Return the row group of a reference, at the place of the reference; raise BadRecord."""
+        """Return the row group of a reference from `message`, the record that it names.
+
+        The result has the place of the reference. Raise BadRecord or LogFormatTooNew.
+        """
         found, reference = self.parse(message), record.reference
         if (found.base_offset, found.group.count, found.crc32c) != (
             reference.base_offset, reference.count, reference.crc32c
@@ -229,7 +232,7 @@ class Heads:
         return found._replace(place=record.place)
 
     def parse(self, message: Message) -> GroupRecord:
-        """Return the row group of a record; raise BadRecord, or LogFormatTooNew."""
+        """Return the row group in a record; raise BadRecord or LogFormatTooNew."""
         value = message.value()
         headers = dict(message.headers() or ())
         name = headers.get(HEAD_HEADER)
@@ -256,7 +259,7 @@ def is_addressed(message: Message, node: int) -> bool:
 
 
 def previous_end(message: Message) -> int:
-    """Return the end of the record before one, in the Kafka topic of a namespace."""
+    """Return the end of the record before a record of a namespace's topic; 0 if unknown."""
     end = dict(message.headers() or ()).get(PREVIOUS_HEADER)
     return int(end) if isinstance(end, bytes) and end.isdigit() else 0
 

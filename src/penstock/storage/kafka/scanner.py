@@ -1,7 +1,7 @@
 """Scans of partitions, from any thread: ranges, splits, counts, times.
 
-Kafka has no index of topics: a scan of some topics reads all messages of its range, but not those
-of namespaces without such a topic.
+Kafka has no index of topics: a scan of some topics reads all messages of its range, except those of
+namespaces that have none of these topics.
 """
 
 import itertools
@@ -120,7 +120,7 @@ class KafkaScanner:
     ) -> Iterator[Result | range]:
         """Yield a result for each record of a range, and the offsets that cannot be read.
 
-        Namespaces without a selected topic are left out.
+        Row groups of namespaces without a selected topic are left out.
         """
         partition = self._checked(span)
         start = span.start

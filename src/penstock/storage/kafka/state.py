@@ -1,4 +1,4 @@
-"""Everything of a log that is not a message, in a compacted Kafka topic of one partition.
+"""The state of a log besides its messages, in a compacted Kafka topic of one partition.
 
     key              value
     topic/NAME       {"creator", "owner", "stored"} or {"deleted"}
@@ -93,7 +93,7 @@ def decode_topic(value: bytes | None) -> TopicState | None:
 
 
 class NodeState(msgspec.Struct, frozen=True):
-    """The process that writes a partition; it has given no offset from `reserved` on."""
+    """The process that writes a partition; it assigns only offsets below `reserved`."""
 
     owner: str
     host: str
@@ -109,7 +109,7 @@ class NamespaceState(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """How far a node has delivered the partitions of others, at a time."""
+    """How far a node had delivered the partitions of other nodes at the time `at_us`."""
 
     at_us: int
     followed: dict[int, Followed]
@@ -160,8 +160,8 @@ class StateTopic:
     def _reading(self) -> Iterator[_Cursor]:
         """Lend the cursor to one thread at a time; raise OSError.
 
-        A reader that failed is replaced, and one that another thread does not give back: the
-        state is needed to write, and to deliver.
+        The cursor is replaced if its reader failed, or if another thread does not return it in
+        KAFKA_STATE_SECONDS_MAX: commits and deliveries need the state.
         """
         ends = time.monotonic() + KAFKA_STATE_SECONDS_MAX
         while True:
@@ -183,7 +183,7 @@ class StateTopic:
                 cursor.reader.close()
 
     def _replace(self, cursor: _Cursor) -> None:
-        """Go on with another reader than that of a cursor; raise OSError."""
+        """Replace a cursor by one with a new reader at the same place; raise OSError."""
         with self._lock:
             if self._cursor is cursor:
                 try:
@@ -323,10 +323,10 @@ def _decode(value: bytes | None, kind: type[_State]) -> _State | None:
 class KafkaGroups:
     """The consumer groups of a log: a `ports.ConsumerGroups`. All nodes see all groups.
 
-    The node that has the members of a group stands in its state, and writes it again every few
-    seconds. The last state counts: of two nodes that take a group over at a time, the one whose
-    state comes last has it, and the other one finds that out with its next state. `node` and
-    `process` are those of this process; one that only reads has none.
+    The state of a group names the node that has its members, its owner, which writes the state
+    again every few seconds. The last state counts: if two nodes take a group over at the same time,
+    the one that writes last is the owner, and the other one notices with its next write. `node` and
+    `process` name this process; a process that only reads has none.
     """
 
     is_shared = True
@@ -394,9 +394,10 @@ class KafkaGroups:
         return {name: self._seen(found[name]) for name in sorted(found)}
 
     def _seen(self, state: GroupState) -> GroupState:
-        """Return a state; it has no members if the process that had them does not run any more.
+        """Return a state, without an owner if the process of the owner does not run any more.
 
-        Another process of the same node has replaced it, or it has not written for a while.
+        That is so if another process of its node has replaced it, or if it has not written the
+        state for GROUP_OWNER_SILENT_SECONDS.
         """
         progress = state.progress
         if progress is None or not progress.used or progress.process == self._process:

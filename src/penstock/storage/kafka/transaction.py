@@ -24,13 +24,13 @@ __all__ = ["Group", "Transaction"]
 
 _Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 _Noted: TypeAlias = Callable[[object, object], None]
-"""Called with an error or None, and the record that was sent."""
+"""Called with an error or None, and the record that was sent; see `Producer.produce`."""
 
 
 class Group(NamedTuple):
-    """A row group, the time of its latest message, and the nodes of private messages.
+    """A row group, the time of its latest message, and the nodes that private messages are for.
 
-    With a `namespace`, it is sent to the Kafka topic of that.
+    If it has a `namespace`, it is sent to the Kafka topic of the namespace.
     """
 
     value: bytes
@@ -40,11 +40,12 @@ class Group(NamedTuple):
 
 
 class Transaction:
-    """Sends the records of a transaction that has begun. The order of the first topic is theirs.
+    """Sends the records of a transaction that has begun.
 
-    A reference needs the place of its row group, which Kafka answers. So from the first row group
-    of a namespace on, what is for the first topic waits: the caller flushes the producer, then
-    calls `send_waiting`. `ends` are those of the last row group in each Kafka topic of a namespace.
+    The first topic has the row groups and references in the order of `add`. A reference needs the
+    place of its row group, which is in Kafka's answer. So from the first row group of a namespace
+    on, records for the first topic wait: the caller flushes the producer, then calls
+    `send_waiting`. `ends` has the end of the last row group in each Kafka topic of a namespace.
     Methods raise KafkaException or BufferError.
     """
 
@@ -75,11 +76,11 @@ class Transaction:
 
     @property
     def waits(self) -> bool:
-        """Whether `send_waiting` has something to send."""
+        """Whether `send_waiting` has records to send."""
         return bool(self._waiting)
 
     def send_waiting(self) -> None:
-        """Send what had to wait, when Kafka has answered all other records."""
+        """Send the records that had to wait; Kafka must have answered all others."""
         if self._failed:
             raise KafkaException(self._failed[0])
         for number in self._waiting:
@@ -101,7 +102,7 @@ class Transaction:
         return [(group, self._places[number]) for number, group in enumerate(self._groups)]
 
     def _noting(self, places: dict[int, int], number: int) -> _Noted:
-        """Return what notes the place of a record when Kafka has it, or why it has not."""
+        """Return a callback that notes the place of a record, or the error of its delivery."""
 
         def delivered(error: object, message: object) -> None:
             if error is not None:
@@ -137,7 +138,7 @@ class Transaction:
     def _send_reference(
         self, group: Group, namespace: Namespace, place: int, noted: _Noted
     ) -> None:
-        """Send the reference to a row group to the first topic."""
+        """Send a reference to a row group at a place to the first topic."""
         row_group = parse_row_group(group.value)
         reference = Reference(
             base_offset=row_group.base_offset,

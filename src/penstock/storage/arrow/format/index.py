@@ -201,7 +201,7 @@ class Index:
         return None if any(each < 0 for each in counts) else counts
 
     def topics_of(self, number: int) -> Sequence[str] | None:
-        """Return the topics of a row group, None if the index has none of it."""
+        """Return the topics of a row group; None if the index does not list them."""
         if number in self._any_topic:
             return None
         start, end = self._topic_starts[number : number + 2]

@@ -133,8 +133,8 @@ class Head(NamedTuple):
 
     `previous_end` is the end of the segment before, and `previous_crc` the checksum of its last row
     group; the first segment of a log has its own base offset and 0 there. `last_crc` is the
-    checksum of the last row group before row groups were merged, which the next head has; None if
-    none were merged.
+    checksum of the last row group before row groups were merged, which is `previous_crc` of the
+    next segment; None if none were merged.
     """
 
     format: int
@@ -366,7 +366,7 @@ def head(
     last_crc: int | None = None,
     words: bytes | None = None,
 ) -> bytes:
-    """Return the first bytes of a segment; `last_crc` is for one whose row groups were merged.
+    """Return the first bytes of a segment; `last_crc` is set if its row groups were merged.
 
     `words` are the dictionaries of another head, for row groups that were written with it.
     """
@@ -675,10 +675,11 @@ def buffer_regions(row_group: RowGroup) -> list[tuple[int, int]]:
 
 
 def chained(data: bytes, row_group: RowGroup, previous: int) -> bytes:
-    """Return a row group as it is behind one with the checksum `previous`.
+    """Return a row group with `previous` as the checksum of the row group before it.
 
-    It is the first behind merged row groups, or behind one that was changed so; format 1 has no
-    merged ones, and is returned as it is.
+    A copy of a log needs that after merged row groups, whose checksums are not those that the next
+    segment names, and for all row groups after one that was changed. Row groups of format 1 are
+    returned as they are.
     """
     if previous == row_group.previous or not row_group.checksums:
         return data

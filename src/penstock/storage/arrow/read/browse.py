@@ -71,7 +71,7 @@ def find_log(data: Path, *, partition: int = 0) -> Path:
 
 
 def _inodes(folder: Path) -> dict[str, int]:
-    """Return the inodes of segments by name: a segment with merged row groups has another."""
+    """Return the inode of each segment file; a replaced file has another inode."""
     with os.scandir(folder) as found:
         return {each.name: each.inode() for each in found if each.name.endswith(SEGMENT)}
 

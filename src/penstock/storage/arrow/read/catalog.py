@@ -104,9 +104,9 @@ class Catalog:
         self._damage = sorted(each for each in damage if each.resumes_at > each.first_offset)
         self._horizon = horizon
         self._claimed: set[int] = set()
-        self._exchanging = threading.Lock()  # retention does not remove a segment that is replaced
+        self._exchanging = threading.Lock()  # held while a segment is replaced or removed
         self.exchanges = 0
-        """How often a segment was replaced by one with other row groups. Grows."""
+        """How often a segment was replaced by one with other row groups."""
         self._indexes = IndexCache(files, folder, bytes_max=index_bytes_max)
 
     # --- Segments ---------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def claimed(self, base_offset: int) -> Iterator[bool]:
-        """Claim the files of a closed segment for a thread; yield False if another one has."""
+        """Claim the files of a closed segment for a thread; yield False if another thread has."""
         with self._lock:
             is_free = base_offset not in self._claimed
             self._claimed.add(base_offset)
@@ -186,10 +186,10 @@ class Catalog:
     def exchange(
         self, old: Segment, new: Segment, index: Index, replace: Callable[[], None]
     ) -> bool:
-        """Call `replace` to put a segment with the same messages in the place of another.
+        """Call `replace`, which replaces the file of a segment by one with the same messages.
 
-        Return False, and call nothing, if retention has removed the segment. If `replace` raises,
-        the segment is as before. Readers that have looked up a row group before find it elsewhere.
+        Return False, and do not call it, if retention has removed the segment. If `replace` raises,
+        the catalog does not change. Row groups that readers have looked up before may have moved.
         """
         with self._exchanging:
             if old not in self.segments():
@@ -201,7 +201,7 @@ class Catalog:
         return True
 
     def exchanged_since(self, exchanges: int) -> bool:
-        """Return whether a segment was replaced since `exchanges` had a value; it may be now."""
+        """Return whether `exchanges` has changed; wait for a replacement that is going on."""
         with self._exchanging:
             return self.exchanges != exchanges
 

@@ -27,7 +27,7 @@ class IndexCache:
         self._bytes = 0
         self._indexes: OrderedDict[int, tuple[Index, int]] = OrderedDict()
         self._lock = threading.Lock()
-        self._loading = threading.Lock()  # a segment and its index are replaced one after the other
+        self._loading = threading.Lock()  # held while a segment and its index are replaced
         self.rebuilt = 0
         """Indexes that were missing or stale and were rebuilt."""
 
@@ -60,9 +60,9 @@ class IndexCache:
             return found[0]
 
     def exchange(self, index: Index, replace: Callable[[], None]) -> None:
-        """Call `replace`, which replaces a segment and its index file; then use the new index.
+        """Call `replace`, which replaces a segment and its index file; then cache the new index.
 
-        No index is loaded meanwhile. If `replace` raises, the segment is as before.
+        No index is loaded meanwhile. If `replace` raises, the cache does not change.
         """
         with self._loading:
             replace()

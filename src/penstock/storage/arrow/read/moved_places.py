@@ -1,6 +1,6 @@
-"""Finds row groups again whose segment was replaced by one with merged row groups.
+"""Finds messages again after their segment was replaced by one with merged row groups.
 
-A reader may have looked up a row group in an index, and read it later, in another process or in a
+A reader may look up a row group in an index and read it later, also in another process such as a
 task of Spark. Merged row groups have the same messages at other positions of the file.
 """
 
@@ -16,10 +16,10 @@ __all__ = ["moved_places"]
 
 
 def moved_places(files: Files, place: Place, end: int) -> list[Place]:
-    """Return where the messages from a row group up to the offset `end` are now.
+    """Return the row groups that now have the messages from a row group up to the offset `end`.
 
-    The first and the last row group may have other messages, too. Return none if the segment has no
-    merged row groups, or if its row groups are those that the reader knows. Raise OSError.
+    The first and the last one may have other messages, too. The list is empty if the segment has no
+    merged row groups, or if the row group is still at `place`. Raise OSError.
     """
     folder, base = place.path.parent, base_offset_of(place.path.name, SEGMENT)
     if base is None:
@@ -41,7 +41,10 @@ def moved_places(files: Files, place: Place, end: int) -> list[Place]:
 
 
 def _index(files: Files, place: Place, base: int, *, head_size: int, head_crc: int) -> Index:
-    """Return the index of the segment as it is now; it is replaced a moment after the segment."""
+    """Return the index of the segment as it is now.
+
+    The index file is replaced a moment after the segment; until then the segment is read.
+    """
     try:
         index, summary = load_index(files, place.path.parent, base)
         if summary.head_crc == head_crc and summary.segment_size == files.size(place.path):

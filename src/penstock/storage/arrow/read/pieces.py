@@ -331,9 +331,9 @@ class _PieceReader:
         )
 
     def _find_again(self, head: Head | None) -> bool:
-        """Go to where the rest of the piece is, if the segment has merged row groups by now.
+        """Go to the rest of the piece if the segment has merged row groups; return whether it has.
 
-        The file is open: its row groups stay where they are.
+        It is looked up once: the file is open, so a later replacement does not change it.
         """
         if self.moved or head is None or head.last_crc is None:
             return False

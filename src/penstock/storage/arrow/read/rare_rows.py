@@ -41,7 +41,7 @@ _FEW_ROWS: Final = 8
 """Messages that are read one by one from any large row group."""
 
 _Version = tuple[int, int, int, int]
-"""Inode, time and size of a row index, size of its segment: they tell that one was replaced."""
+"""Inode, time and size of a row index, and size of its segment; they change if one is replaced."""
 
 
 class Row(NamedTuple):

@@ -241,16 +241,16 @@ class _RangeReader:
         yield from self._decoded(buffer, start, at, good)
 
     def _moved(self, run: list[Place]) -> list[Place]:
-        """Return where row groups of a segment are, if it was replaced by one with merged ones."""
+        """Return the row groups that now have the messages of a run; none if they did not move."""
         last = run[-1].entry
         return moved_places(self.view.files, run[0], last.base_offset + last.count)
 
     def _moved_run(self, run: list[Place], moved: list[Place]) -> Iterator[_Sized]:
-        """Yield the messages of row groups from those that have them now."""
+        """Yield the messages of a run from `moved`, the row groups that have them now."""
         first, last = self.first, self.last
         end = run[-1].entry.base_offset + run[-1].entry.count
         self.first, self.last = max(first, run[0].entry.base_offset), min(last, end)
-        self.path = ""  # it has another head
+        self.path = ""  # read the head again: the replaced file has another one
         try:
             for each in self._runs(moved):
                 yield from self._run(each)
@@ -270,7 +270,7 @@ class _RangeReader:
         return self.head
 
     def _fault(self, piece: memoryview, entry: Entry) -> str:
-        """Return why this is not the row group of the entry; empty if it is, and good."""
+        """Return why `piece` is not the row group of the entry; empty if it is, and is good."""
         try:
             row_group = parse_row_group(piece)
         except BadRowGroup:

@@ -149,7 +149,7 @@ class _Verification:
         reached: _Reached,
         log_id: int | None,
     ) -> Generator[Damage, None, _Reached]:
-        """Check one segment, again if a broker replaces it meanwhile; return its end."""
+        """Check one segment, and again if a broker replaces it meanwhile; return its end."""
         path = segment_path(self.folder, base)
         for left in reversed(range(LOG_OPEN_TRIES_MAX)):
             totals = self.segments, self.row_groups, self.messages, self.bytes
@@ -303,7 +303,7 @@ class _Verification:
         if previous_end is not None and bads:
             end = max(end, previous_end)
         if first.head is not None and not first.fault and first.head.last_crc is not None:
-            crc = first.head.last_crc  # its row groups were merged; the next head has this one
+            crc = first.head.last_crc  # row groups were merged; the next head names this checksum
         return _Reached(end, None if bads else crc)
 
     def _judged(
@@ -356,7 +356,7 @@ class _Verification:
 
 
 def _inode(path: Path) -> int | None:
-    """Return the inode of a file, None if it is missing: a replaced file has another."""
+    """Return the inode of a file, None if the file is missing. A replaced file has another one."""
     try:
         return path.stat().st_ino
     except OSError:

@@ -1,11 +1,11 @@
-"""Merges the small row groups of a closed segment: it is written again with larger ones.
+"""Merges the small row groups of a closed segment: rewrites the segment with larger ones.
 
-A commit writes a row group, so a quiet log has row groups of one message, each with kilobytes of
-metadata. Offsets, ids, times and all other columns stay as they are.
+Each commit writes a row group, so a quiet log has row groups of one message, each with kilobytes of
+metadata. Offsets, ids, times and all other columns do not change.
 
-The new file is complete and on disk before it gets the name of the old one. The index follows; if
-the process is killed between the two, recovery builds it from the segment. Readers that have the
-old file open go on with it, others find row groups again (`read/moved_places.py`).
+The new file is complete and on disk before it replaces the old one by a rename. Then the index is
+written; if the process is killed between the two, recovery builds it from the segment. Readers that
+have the old file open continue with it, others look row groups up again (`read/moved_places.py`).
 """
 
 import contextlib
@@ -66,11 +66,11 @@ _STEP: Final = 64
 
 
 class _Stopped(Exception):
-    """The broker stops: the old segment stays."""
+    """The broker stops: the segment is not replaced."""
 
 
 class Run(NamedTuple):
-    """Row groups of an index that become one, with numbers from `first` up to `last`."""
+    """Row groups to merge into one: numbers `first` up to `last`, exclusive, of an index."""
 
     first: int
     last: int
@@ -80,20 +80,20 @@ class SegmentMerging:
     """Merges row groups of closed segments, in the thread that calls `merge`."""
 
     def __init__(self, files: Files, catalog: Catalog, *, share: float = MERGE_SHARE) -> None:
-        """Let the thread work for a `share` of its time."""
+        """Limit the work to a `share` of the calling thread's time; it sleeps for the rest."""
         self._files = files
         self._catalog = catalog
         self._share = share
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Leave the segment that is being merged as it was. Any thread may call."""
+        """Give up the merge that is running; its segment stays as it was. Any thread may call."""
         self._stopping.set()
 
     def merge(self, segment: Segment) -> Segment:
-        """Merge the row groups of a segment if that saves much; return it as it is then.
+        """Merge the row groups of a segment if that saves much; return the resulting segment.
 
-        Raise OSError. The segment is unchanged then, or its index is missing.
+        Raise OSError; then the segment is unchanged, or its index is missing.
         """
         with self._catalog.claimed(segment.base_offset) as is_free:
             if not is_free or self._catalog.damage_between(segment.base_offset, segment.end_offset):
@@ -101,7 +101,7 @@ class SegmentMerging:
             try:
                 return self._merge(segment)
             except (_Stopped, StaleIndex, BadHead, LogDamaged):
-                return segment  # damage stays where it is
+                return segment  # a damaged segment is not rewritten
             finally:
                 self._files.remove(self._temporary(segment))
 
@@ -162,17 +162,20 @@ class SegmentMerging:
         return True
 
     def _exchange(self, old: Segment, new: Segment, index: Index, summary: Summary) -> bool:
-        """Put the new file in the place of the old one, and write its index; raise OSError."""
+        """Replace the old file by the new one, and write the new index.
+
+        Return False, and change nothing, if retention has removed the segment. Raise OSError.
+        """
         folder, base = self._catalog.folder, old.base_offset
         failed: list[OSError] = []
 
         def replace() -> None:
-            self._files.remove(rows_path(folder, base))  # it has positions in the old file
+            self._files.remove(rows_path(folder, base))  # its positions are those of the old file
             self._files.rename(self._temporary(old), segment_path(folder, base))
             try:
                 self._files.sync_folder(folder)
                 save_index(self._files, folder, index, summary)
-            except OSError as error:  # reading or the next start builds the index
+            except OSError as error:  # the next read or the next start builds the index
                 failed.append(error)
 
         is_kept = self._catalog.exchange(old, new, index, replace)
@@ -185,7 +188,10 @@ class SegmentMerging:
     def _write(
         self, segment: Segment, new_head: bytes, previous_crc: int, index: Index, runs: list[Run]
     ) -> "_Made":
-        """Write the new segment under a temporary name; it is on disk when this returns."""
+        """Write the new segment to a temporary file; it is on disk when this returns.
+
+        Raise OSError, LogDamaged or _Stopped.
+        """
         temporary = self._temporary(segment)
         self._files.remove(temporary)
         handle = self._files.create(temporary)
@@ -204,7 +210,7 @@ class SegmentMerging:
         return made
 
     def _read(self, path: Path, index: Index, run: Run, new_head: bytes) -> pa.RecordBatch:
-        """Read and check the row groups of a run; raise LogDamaged or _Stopped."""
+        """Return the rows of a run, checked; raise OSError, LogDamaged or _Stopped."""
         rows = _Rows()
         for first in range(run.first, run.last, _STEP):
             numbers = range(first, min(first + _STEP, run.last))
@@ -223,7 +229,7 @@ class SegmentMerging:
 
     @contextlib.contextmanager
     def _resting(self) -> Iterator[None]:
-        """Wait after some work, so that it is a share of the time; raise _Stopped."""
+        """Sleep after the block, so that its work is a share of the time; raise _Stopped."""
         began = time.monotonic()
         yield
         if self._stopping.wait((time.monotonic() - began) * (1 / self._share - 1)):
@@ -231,7 +237,7 @@ class SegmentMerging:
 
 
 class _Rows:
-    """Collects rows for a merged row group; its dictionaries have each name once."""
+    """Collects the rows of a merged row group, and dictionaries that have each name once."""
 
     def __init__(self) -> None:
         self._columns: list[list[pa.Array]] = [[] for _ in SCHEMA]
@@ -248,7 +254,7 @@ class _Rows:
             found.append(pc.take(pa.array(numbers, pa.uint16()), column.indices))
 
     def joined(self) -> pa.RecordBatch:
-        """Return all rows as one batch, whose columns begin at their first rows."""
+        """Return all rows as one batch, with columns that have no Arrow offset."""
         columns = []
         for field, found in zip(SCHEMA, self._columns, strict=True):
             column = pa.concat_arrays(found)
@@ -265,7 +271,7 @@ class _Rows:
 
 
 class _Made:
-    """What was written of a new segment: its index, its end, and its last checksum."""
+    """The part of a new segment that was written: its index, end and last checksum."""
 
     def __init__(self, index: Index, new_head: bytes, previous_crc: int) -> None:
         self.index = index
@@ -274,13 +280,16 @@ class _Made:
         self._last_crc = previous_crc
 
     def add(self, rows: pa.RecordBatch, base_offset: int) -> bytes:
-        """Return the bytes of the next row group; raise AssertionError if they are wrong."""
+        """Encode rows as the next row group; return its bytes.
+
+        Raise AssertionError if decoding the bytes does not give the same rows.
+        """
         columns = columns_of(rows, base_offset)
         encoded = encode_row_group(columns, previous=self._last_crc, synced=base_offset)
         data = b"".join(encoded.buffers)
         with pa.ipc.open_stream(b"".join([self._head, data, END_OF_STREAM])) as reader:
             if not read_whole_batch(reader).equals(rows):
-                raise AssertionError(f"the row group at {base_offset} is not what it was")
+                raise AssertionError(f"the merged row group at {base_offset} has other rows")
         self.index.add_row_group(data, parse_row_group(data), self.end)
         self.end += len(data)
         self._last_crc = encoded.crc32c
@@ -288,7 +297,7 @@ class _Made:
 
 
 def runs_of(index: Index) -> Iterator[Run]:
-    """Yield the row groups of an index in runs within the limits of a merged row group."""
+    """Divide the row groups of an index into runs within the limits of a merged row group."""
     first = rows = size = read = 0
     topics: set[str] = set()
     begun_us = 0
@@ -327,7 +336,7 @@ def _is_worthwhile(index: Index, runs: Sequence[Run], size: int) -> bool:
 
 
 def columns_of(batch: pa.RecordBatch, base_offset: int) -> Columns:
-    """Return the buffers of a batch of the log's schema whose columns begin at their first rows."""
+    """Return the buffers of a batch of the log's schema; its columns have no Arrow offset."""
     buffers: list[memoryview | bytes | int] = []
     for column in batch.columns:
         sizes = _sizes(column)
@@ -351,7 +360,7 @@ def _names(dictionary: pa.Array) -> list[bytes]:
 
 
 def _sizes(column: pa.Array) -> list[int]:
-    """Return the bytes of each flattened buffer that belong to a column without an offset."""
+    """Return the used bytes of each buffer of a column that has no Arrow offset, flattened."""
     count, kind = len(column), column.type
     bitmap = (count + 7) // 8
     if pa.types.is_list(kind):

@@ -108,7 +108,8 @@ class RemovalRecord:
     def _is_merged(self, base: int) -> bool:
         """Return whether a local segment has merged row groups.
 
-        Streams stand at the ends of those that it had before, so the ends of its topics are read.
+        Positions of streams may be at the ends of the row groups before the merge. So the exact
+        ends of topics are read from merged row groups.
         """
         try:
             data = self._files.read(segment_path(self._folder, base), 0, HEAD_BYTES_MAX)

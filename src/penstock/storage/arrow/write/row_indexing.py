@@ -1,6 +1,7 @@
 """Merges row groups and writes the row indexes of closed segments, in a thread of its own.
 
-Neither a commit nor a stop waits for it. What was not written is written after the next start.
+Neither commits nor the stop of the broker wait for it. Missing files are written after the next
+start.
 """
 
 import contextlib
@@ -35,9 +36,9 @@ log = structlog.get_logger("penstock.log")
 
 
 class RowIndexing:
-    """Indexes the segments of a catalog, the newest first, and those that are closed later.
+    """Merges and indexes the closed segments of a catalog, the newest first.
 
-    It takes ROW_INDEX_SHARE of the time of a thread, so that publishers do not notice it.
+    It works for a `share` of its thread's time, so that it does not slow publishers down.
     """
 
     def __init__(
@@ -48,12 +49,12 @@ class RowIndexing:
         share: float = ROW_INDEX_SHARE,
         merging: SegmentMerging | None = None,
     ) -> None:
-        """Row groups are merged by `merging` before a segment is indexed."""
+        """With `merging`, the row groups of a segment are merged before it is indexed."""
         self._files = files
         self._merging = merging
         self._catalog = catalog
         self._share = share
-        self._seen: set[int] = set()  # segments with a row index, or that get none
+        self._seen: set[int] = set()  # segments that the thread has begun to process, or is done
         self._wanted = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-rows", daemon=True)
@@ -73,7 +74,10 @@ class RowIndexing:
             self._thread.join()
 
     def has_seen(self, base_offset: int) -> bool:
-        """Return whether the row groups of a segment were merged, or are. Any thread may call."""
+        """Return whether the thread has begun to process a segment. Any thread may call.
+
+        While it merges row groups, it has claimed the segment, see `Catalog.claimed`.
+        """
         return base_offset in self._seen
 
     def wake(self) -> None:
@@ -81,7 +85,7 @@ class RowIndexing:
         self._wanted.set()
 
     def renew(self, base_offset: int) -> None:
-        """Write the row index of a segment again: the one it has is wrong. Any thread may call."""
+        """Remove the wrong row index of a segment, to be written again. Any thread may call."""
         with contextlib.suppress(OSError):
             self._files.remove(rows_path(self._catalog.folder, base_offset))
         self._seen.discard(base_offset)

@@ -77,7 +77,7 @@ class Tiering:
     ) -> None:
         """`horizon` returns the horizon that is stored in log.json.
 
-        A closed segment is uploaded when `is_ready` says so of its base offset.
+        A closed segment is uploaded once `is_ready` returns True for its base offset.
         """
         self._is_ready = is_ready
         self._files = files

@@ -57,7 +57,8 @@ class TopicExpiry:
         ]
         self._later = later
         self._bytes: dict[tuple[int, int], int] = {}  # of a rule in a closed segment
-        # Of a rule in a row group that was read, by the row group's offset and count.
+        # Messages of a rule in a row group that was read: by the rule's number, and by the base
+        # offset and count of the row group.
         self._rows: dict[tuple[int, int, int], int] = {}
         self._kept: dict[int, int] = {}
         self._thread: threading.Thread | None = None
