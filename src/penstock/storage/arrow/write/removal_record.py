@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from penstock.errors import LogDamaged
+from penstock.errors import LogError
 from penstock.limits import REMOVED_ROW_GROUPS_READ_MAX, REMOVED_TOPICS_MAX
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
@@ -110,10 +110,12 @@ class RemovalRecord:
 
         Streams stand at the ends of those that it had before, so the ends of its topics are read.
         """
+        path = segment_path(self._folder, base)
+        if not path.exists():  # it is only in an object store: it would be fetched
+            return False
         try:
-            data = self._files.read(segment_path(self._folder, base), 0, HEAD_BYTES_MAX)
-            return parse_head(data).last_crc is not None
-        except (OSError, BadHead):
+            return parse_head(self._files.read(path, 0, HEAD_BYTES_MAX)).last_crc is not None
+        except (OSError, BadHead, LogError):
             return False
 
     def _read_ends(self, index: Index, number: int) -> Mapping[str, int] | None:
@@ -143,7 +145,7 @@ class RemovalRecord:
                     strict=True,
                 ):
                     ends[name] = max(offset + 1, ends.get(name, 0))
-        except (LogDamaged, OSError):
+        except (LogError, OSError):
             return None
         return ends
 
