@@ -19,7 +19,8 @@ def moved_places(files: Files, place: Place, end: int) -> list[Place]:
     """Return where the messages from a row group up to the offset `end` are now.
 
     The first and the last row group may have other messages, too. Return none if the segment has no
-    merged row groups, or if its row groups are those that the reader knows. Raise OSError.
+    merged row groups, or if its row groups are those that the reader knows. Those that are damaged
+    may be left out: the caller is to report them. Raise OSError.
     """
     folder, base = place.path.parent, base_offset_of(place.path.name, SEGMENT)
     if base is None:

@@ -127,7 +127,7 @@ def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) 
         found = read_row_group(files, place)
     except LogDamaged:
         moved = moved_places(files, place, place.entry.base_offset + 1)
-        if not moved:
+        if not moved or moved[0].entry.base_offset > place.entry.base_offset:
             raise
         found = read_row_group(files, moved[0])
     return min(found.base_offset + found.row_at_time(timestamp_us), end)
