@@ -16,7 +16,7 @@ from penstock.errors import LogDamaged, LogError
 from penstock.limits import INDEX_TOPICS_MAX, MERGE_SECONDS_MAX
 from penstock.ports import Fetched
 from penstock.ports.selection import Selection
-from penstock.storage.arrow.format.damage import Damage
+from penstock.storage.arrow.format.damage import Damage, Fault, save_damage
 from penstock.storage.arrow.format.file_names import (
     index_path,
     partition_folder,
@@ -29,6 +29,7 @@ from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
     chained,
     check_row_group,
+    head,
     parse_head,
     parse_row_group,
 )
@@ -147,12 +148,12 @@ def test_merged_row_groups_have_the_same_messages(catalog: Catalog, tmp_path: Pa
 def test_messages_of_every_kind_are_as_they_were(tmp_path: Path) -> None:
     chance = random.Random(5)
     with WrittenLog(tmp_path) as log:
-        for _ in range(300):
-            log.put(*(any_message(chance, f"t/{chance.randrange(9)}") for _ in range(2)))
+        for number in range(300):
+            first, second = (any_message(chance, f"t/{chance.randrange(9)}") for _ in range(2))
+            taken = START_US + 1000 * number
+            log.put(first._replace(timestamp_us=taken), second._replace(timestamp_us=taken))
     before = rows_of(record_batches(LogView(tmp_path)))
-    with pytest.MonkeyPatch.context() as patch:  # times of these messages are far apart
-        patch.setattr("penstock.storage.arrow.write.merging.MERGE_SECONDS_MAX", 1e9)
-        new = merge(Files(), opened(Files(), partition_folder(tmp_path, 0)))
+    new = merge(Files(), opened(Files(), partition_folder(tmp_path, 0)))
     assert new.size < 300_000
     assert rows_of(record_batches(LogView(tmp_path))) == before
     good(partition_folder(tmp_path, 0))
@@ -295,6 +296,43 @@ def test_damage_in_a_merged_segment_is_reported(catalog: Catalog, tmp_path: Path
     assert any(isinstance(each, Damage) for each in verify(Files(), catalog.folder))
 
 
+@pytest.mark.parametrize("names", [["offset", "value"], SCHEMA.names])
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_damage_in_a_merged_segment_without_an_index_is_reported(
+    catalog: Catalog, tmp_path: Path, names: list[str], place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_READ_BYTES_MAX", 100_000)
+    monkeypatch.setattr("penstock.storage.arrow.read.records.RECORDS_READ_BYTES", 100_000)
+    end = catalog.segments()[-1].end_offset
+    spans = plan(catalog, 0, end, Selection())
+    pieces = [each.part(each.first, each.last) for each in spans]
+    view = LogView(tmp_path)
+    assert len(view.catalog.index(view.segments[0])) == 300
+    merge(Files(), catalog)
+    index = catalog.index(catalog.segments()[0])
+    number = {"first": 0, "middle": len(index) // 2, "last": len(index) - 1}[place]
+    entry = index.entry(number)
+    flip(segment_path(catalog.folder, 0), entry.position + entry.size - 20)
+    index_path(catalog.folder, 0).unlink()
+    lost = set(range(entry.base_offset, entry.base_offset + entry.count))
+
+    def check(read: Callable[[Callable[[LogDamaged], None] | None], list[Any]]) -> None:
+        told: set[int] = set()
+        found = read(lambda error: told.update(range(error.offset, error.resumes_at)))
+        assert [row["offset"] for row in found] == [n for n in range(end) if n not in lost]
+        assert told == lost
+        with pytest.raises(LogDamaged):
+            read(None)
+
+    check(
+        lambda damaged: rows_of(
+            read_pieces(catalog.folder, pieces, first=0, last=end, columns=names, damaged=damaged)
+        )
+    )
+    check(lambda damaged: rows_of(record_batches(view, damaged=damaged)))
+
+
 # --- When, and when not -----------------------------------------------------------------------------
 
 
@@ -322,6 +360,40 @@ def test_large_row_groups_are_left_alone(files: Files, tmp_path: Path) -> None:
 def test_a_damaged_segment_is_left_alone(catalog: Catalog) -> None:
     flip(segment_path(catalog.folder, 0), 300_000)
     assert is_left_alone(catalog)
+
+
+def test_a_segment_with_known_damage_is_left_alone(catalog: Catalog) -> None:
+    fault = Damage(Fault.HOLE, 0, 9000, 0, 3, 3, "no message is missing")
+    save_damage(Files(), catalog.folder, 0, [fault])
+    assert is_left_alone(opened(Files(), catalog.folder))
+
+
+def test_a_row_group_that_was_exchanged_for_another_is_left_there(catalog: Catalog) -> None:
+    entry = catalog.index(catalog.segments()[0]).entry(40)
+    path = segment_path(catalog.folder, 0)
+    data = path.read_bytes()
+    end = entry.position + entry.size
+    taken = data[entry.position : end]
+    other = chained(taken, parse_row_group(taken), 0xABCDEF)
+    path.write_bytes(data[: entry.position] + other + data[end:])
+    findings = list(verify(Files(), catalog.folder))
+    assert any(isinstance(each, Damage) and each.fault is Fault.HOLE for each in findings)
+    assert is_left_alone(catalog)
+    assert list(verify(Files(), catalog.folder)) == findings
+
+
+@pytest.mark.parametrize("changes", [{"log_id": 1}, {"base_offset": 1}, {"previous_crc": 5}])
+def test_a_segment_with_the_head_of_another_is_left_alone(
+    catalog: Catalog, changes: dict[str, int]
+) -> None:
+    path = segment_path(catalog.folder, 0)
+    data = path.read_bytes()
+    known = {"log_id": LOG_ID, "base_offset": 0, "previous_crc": 0, **changes}
+    other = head(partition=0, previous_end=0, **known)  # type: ignore[arg-type]
+    path.write_bytes(other + data[len(other) :])
+    findings = list(verify(Files(), catalog.folder))
+    assert is_left_alone(catalog)
+    assert list(verify(Files(), catalog.folder)) == findings
 
 
 def test_a_segment_in_an_object_store_is_left_alone(catalog: Catalog) -> None:
@@ -384,6 +456,43 @@ def test_a_merged_row_group_is_bounded_in_time_and_topics() -> None:
     unlisted = index_of([0] * 5, lambda number: None if number == 2 else ["a"])
     assert [tuple(each) for each in runs_of(unlisted)] == [(0, 2), (2, 3), (3, 5)]
     assert list(runs_of(Index(0))) == []
+
+
+def test_a_clock_that_is_set_back_hides_no_message(files: Files, tmp_path: Path) -> None:
+    second = 1_000_000
+    early = START_US + 20 * second
+    folder = partition_folder(tmp_path, 0)
+    files.make_folder(folder)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for offset in range(600):  # the clock is set back every 200 messages
+        taken = early + 150_000 * (offset % 200) - second * (offset // 200)
+        writer.append(columns(offset, [text_of(offset)], first_us=taken), synced=offset)
+    writer.seal()
+    save_state(files, folder, LogState(LOG_ID, 0))
+    catalog = opened(files, folder)
+
+    def found() -> list[object]:
+        latest = early + 150_000 * 199
+        answers: list[object] = [catalog.segments()[0].last_us]
+        for since in (early, early + 10 * second, latest - second, latest):
+            answers.append(LogView(tmp_path).find_time(since))
+            for selection in (Selection(since_us=since), Selection(until_us=since)):
+                spans = plan(catalog, 0, 600, selection)
+                read = read_pieces(
+                    folder,
+                    [each.part(each.first, each.last) for each in spans],
+                    first=0,
+                    last=600,
+                    columns=["offset", "timestamp"],
+                )
+                answers.append(rows_of(selection.of(each) for each in read))
+        return answers
+
+    before = found()
+    assert merge(files, catalog).size < 300_000
+    assert found() == before
 
 
 def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None:

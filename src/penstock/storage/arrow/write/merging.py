@@ -33,7 +33,13 @@ from penstock.limits import (
     MERGE_SECONDS_MAX,
     MERGE_SHARE,
 )
-from penstock.storage.arrow.format.file_names import rows_path, segment_path, tiered_path
+from penstock.storage.arrow.format.file_names import (
+    damage_path,
+    rows_path,
+    segment_path,
+    tiered_path,
+)
+from penstock.storage.arrow.format.heads import read_head
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index, save_index
 from penstock.storage.arrow.format.segment import (
@@ -42,10 +48,10 @@ from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     BadHead,
     Columns,
+    Head,
     encode_row_group,
     head,
     head_words,
-    parse_head,
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
@@ -119,14 +125,17 @@ class SegmentMerging:
             or summary.segment_size != segment.size
             or index.missing
             or index.entry(0).base_offset != base
+            or self._exists(damage_path(folder, base))
             or self._exists(tiered_path(folder, base))
             or not self._exists(path)
             or self._files.free_bytes(folder) < segment.size + LOG_FREE_BYTES_MIN
         ):
             return segment
-        first_bytes = self._files.read(path, 0, HEAD_BYTES_MAX)
-        found = parse_head(first_bytes, path=str(path))
-        if found.format < COLUMN_FORMAT:
+        first = read_head(self._files, folder, base, log_id=None, partition=int(folder.name))
+        found = first.head
+        if found is None or first.fault or first.crc != summary.head_crc:
+            return segment  # it is not what was written
+        if found.format < COLUMN_FORMAT or not self._is_closed(path, found, index):
             return segment
         started = time.monotonic()
         new_head = head(
@@ -136,9 +145,11 @@ class SegmentMerging:
             previous_end=found.previous_end,
             previous_crc=found.previous_crc,
             last_crc=summary.last_crc,
-            words=head_words(first_bytes),
+            words=head_words(self._files.read(path, 0, HEAD_BYTES_MAX)),
         )
         made = self._write(segment, new_head, found.previous_crc, index, runs)
+        if found.last_crc is None and made.source_crc != summary.last_crc:
+            return segment
         size = made.end + len(END_OF_STREAM)
         if size >= segment.size or made.index.end_offset != segment.end_offset:
             return segment
@@ -160,6 +171,16 @@ class SegmentMerging:
         except FileNotFoundError:
             return False
         return True
+
+    def _is_closed(self, path: Path, first: Head, index: Index) -> bool:
+        """Return whether a segment has an end marker, and no bytes that its index does not have."""
+        end = first.size
+        for number in range(len(index)):
+            entry = index.entry(number)
+            if entry.position != end:
+                return False
+            end += entry.size
+        return self._files.read(path, end, HEAD_BYTES_MAX) == END_OF_STREAM
 
     def _exchange(self, old: Segment, new: Segment, index: Index, summary: Summary) -> bool:
         """Put the new file in the place of the old one, and write its index; raise OSError."""
@@ -194,7 +215,7 @@ class SegmentMerging:
             made = _Made(Index(segment.base_offset), new_head, previous_crc)
             path = segment_path(self._catalog.folder, segment.base_offset)
             for run in runs:
-                rows = self._read(path, index, run, new_head)
+                rows = self._read(path, index, run, made)
                 with self._resting():
                     self._files.append(handle, [made.add(rows, index.entry(run.first).base_offset)])
             self._files.append(handle, [END_OF_STREAM])
@@ -203,7 +224,7 @@ class SegmentMerging:
             self._files.close(handle)
         return made
 
-    def _read(self, path: Path, index: Index, run: Run, new_head: bytes) -> pa.RecordBatch:
+    def _read(self, path: Path, index: Index, run: Run, made: "_Made") -> pa.RecordBatch:
         """Read and check the row groups of a run; raise LogDamaged or _Stopped."""
         rows = _Rows()
         for first in range(run.first, run.last, _STEP):
@@ -211,7 +232,12 @@ class SegmentMerging:
             places = [Place(path, index.entry(number)) for number in numbers]
             with self._resting():
                 found = read_row_groups(self._files, places)
-                stream = b"".join([new_head, *(each.data for each in found), END_OF_STREAM])
+                for each in found:
+                    if each.row_group.previous != made.source_crc:
+                        end = each.base_offset + each.count
+                        raise LogDamaged(each.base_offset, end, "it is not the one written here")
+                    made.source_crc = each.row_group.crc32c
+                stream = b"".join([made.head, *(each.data for each in found), END_OF_STREAM])
                 try:
                     with pa.ipc.open_stream(stream) as reader:
                         for _ in places:
@@ -270,7 +296,9 @@ class _Made:
     def __init__(self, index: Index, new_head: bytes, previous_crc: int) -> None:
         self.index = index
         self.end = len(new_head)
-        self._head = new_head
+        self.head = new_head
+        self.source_crc = previous_crc
+        """The checksum of the last row group that was read."""
         self._last_crc = previous_crc
 
     def add(self, rows: pa.RecordBatch, base_offset: int) -> bytes:
@@ -278,7 +306,7 @@ class _Made:
         columns = columns_of(rows, base_offset)
         encoded = encode_row_group(columns, previous=self._last_crc, synced=base_offset)
         data = b"".join(encoded.buffers)
-        with pa.ipc.open_stream(b"".join([self._head, data, END_OF_STREAM])) as reader:
+        with pa.ipc.open_stream(b"".join([self.head, data, END_OF_STREAM])) as reader:
             if not read_whole_batch(reader).equals(rows):
                 raise AssertionError(f"the row group at {base_offset} is not what it was")
         self.index.add_row_group(data, parse_row_group(data), self.end)
@@ -288,10 +316,14 @@ class _Made:
 
 
 def runs_of(index: Index) -> Iterator[Run]:
-    """Yield the row groups of an index in runs within the limits of a merged row group."""
+    """Yield the row groups of an index in runs within the limits of a merged row group.
+
+    An index has the times of the first and of the last message of a row group. A run ends where
+    others are earlier or later than both, because the clock was set back.
+    """
     first = rows = size = read = 0
     topics: set[str] = set()
-    begun_us = 0
+    begun_us = earliest_us = latest_us = 0
     for number in range(len(index)):
         entry = index.entry(number)
         names = index.topics_of(number)
@@ -299,6 +331,8 @@ def runs_of(index: Index) -> Iterator[Run]:
         size += max(entry.size - MERGE_GROUP_BYTES, 0)
         read += entry.size
         topics.update(names or ())
+        earliest_us = min(earliest_us, entry.first_us, entry.last_us)
+        latest_us = max(latest_us, entry.first_us, entry.last_us)
         if number > first and (
             names is None
             or rows > BLOCK_ROWS_MAX
@@ -306,6 +340,8 @@ def runs_of(index: Index) -> Iterator[Run]:
             or read > MERGE_READ_BYTES_MAX
             or len(topics) > INDEX_TOPICS_MAX
             or abs(entry.last_us - begun_us) > MERGE_SECONDS_MAX * 1_000_000
+            or min(begun_us, entry.last_us) > earliest_us
+            or max(begun_us, entry.last_us) < latest_us
         ):
             yield Run(first, number)
             first, rows, read = number, entry.count, entry.size
@@ -313,6 +349,7 @@ def runs_of(index: Index) -> Iterator[Run]:
             topics = set(names or ())
         if number == first:
             begun_us = entry.first_us
+            earliest_us, latest_us = sorted((entry.first_us, entry.last_us))
             if names is None:  # it has more topics than an index lists
                 yield Run(number, number + 1)
                 first, rows, size, read, topics = number + 1, 0, 0, 0, set()
