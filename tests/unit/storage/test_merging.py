@@ -46,6 +46,7 @@ from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
 from penstock.storage.files import Files
+from penstock.storage.kafka.moving import _row_groups as moved_row_groups
 from penstock.storage.schema import SCHEMA
 from tests.support.log_rows import LOG_ID, START_US, columns, text_of
 from tests.support.power_cut import cuts
@@ -218,6 +219,23 @@ def test_commands_that_read_meanwhile(
     found = next(reading).to_pylist()
     merge(Files(), catalog)
     assert found + rows_of(reading) == before
+
+
+@pytest.mark.parametrize("passed", [0, 1, 40])
+def test_a_copy_for_kafka_has_all_messages(catalog: Catalog, tmp_path: Path, passed: int) -> None:
+    view = LogView(tmp_path)
+    view.catalog.index(view.segments[0])
+    told: list[LogDamaged] = []
+    copied = moved_row_groups(view, told.append)
+    found = [next(copied)[0] for _ in range(passed)]
+    merge(Files(), catalog)
+    found += [each for each, _ in copied]
+    assert told == []
+    end = 0
+    for each in found:
+        assert each.base_offset == end
+        end += each.count
+    assert end == view.end
 
 
 def test_a_time_is_found_by_a_view_of_before(catalog: Catalog, tmp_path: Path) -> None:
