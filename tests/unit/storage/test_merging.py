@@ -45,8 +45,10 @@ from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.arrow.write.topic_retention import TopicExpiry
 from penstock.storage.files import Files
 from penstock.storage.kafka.moving import _row_groups as moved_row_groups
+from penstock.storage.options import TopicRetention
 from penstock.storage.schema import SCHEMA
 from tests.support.log_rows import LOG_ID, START_US, columns, text_of
 from tests.support.power_cut import cuts
@@ -528,6 +530,19 @@ def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None
     indexing.stop()
     assert segment_path(folder, 0).stat().st_size < size / 4
     good(folder)
+
+
+def test_a_rule_of_bytes_counts_a_merged_segment_again(files: Files, catalog: Catalog) -> None:
+    def kept() -> int:
+        expiry.apply(0)
+        return expiry._kept[0]
+
+    rule = TopicRetention(("a",), bytes_max=10_000_000)
+    expiry = TopicExpiry(files, catalog, [rule], later=lambda _: None)
+    before = kept()
+    merge(files, catalog)
+    assert kept() < before / 5
+    assert kept() == kept()
 
 
 def test_an_old_row_index_is_removed(catalog: Catalog) -> None:
