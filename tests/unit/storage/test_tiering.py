@@ -10,7 +10,7 @@ from penstock.errors import LogDamaged, OffsetBelowHorizon, TierUnavailable
 from penstock.ports import PartitionRange, TierStatus
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage
-from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.file_names import index_path, partition_folder
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower
@@ -320,6 +320,9 @@ def test_a_segment_is_not_fetched_to_be_removed(
     store.write_text("a file in place of the folder")
     removed = RemovalRecord(tiered.log._files, tiered.folder, horizon=0).save([0, 3], 6)
     assert (removed.known_from, removed.ends) == (0, {"a": 6, "b": 6})
+    index_path(tiered.folder, 0).unlink()
+    removed = RemovalRecord(tiered.log._files, tiered.folder, horizon=0).save([0, 3], 6)
+    assert (removed.known_from, removed.ends) == (6, {})
 
 
 def test_the_limit_of_the_cache_is_written_when_it_changes(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class RemovalRecord:
         for base in reversed(gone):
             try:
                 index, _ = load_index(self._files, self._folder, base)
-            except StaleIndex as error:
+            except (StaleIndex, LogError) as error:
                 log.warning("topics of a removed segment not known", segment=base, error=str(error))
                 yield horizon, None
                 return
