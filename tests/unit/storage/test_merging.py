@@ -305,6 +305,30 @@ def test_verify_checks_a_segment_again_that_was_replaced(catalog: Catalog) -> No
     assert (totals.segments, totals.row_groups) == (2, 4)
 
 
+def test_verify_waits_for_the_index_of_a_segment_that_was_replaced(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    class LateFiles(Files):
+        """The index is replaced a moment after the segment."""
+
+        def size(self, path: Path) -> int:
+            if path.name.endswith(".arrows") and new.exists():
+                found = super().size(path)
+                new.replace(index_path(catalog.folder, 0))
+                return found
+            return super().size(path)
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copy(index_path(catalog.folder, 0), old)
+    merge(Files(), catalog)
+    index_path(catalog.folder, 0).replace(new)
+    old.replace(index_path(catalog.folder, 0))
+    *findings, totals = verify(LateFiles(), catalog.folder)
+    assert not findings
+    assert isinstance(totals, Verified)
+    assert (totals.segments, totals.row_groups) == (2, 4)
+
+
 def test_damage_in_a_merged_segment_is_reported(catalog: Catalog, tmp_path: Path) -> None:
     read = planned(catalog, catalog.folder, ["offset", "value"])
     merge(Files(), catalog)
@@ -429,11 +453,11 @@ def test_a_segment_that_is_being_uploaded_is_left_alone(catalog: Catalog) -> Non
 
 
 def test_a_stop_leaves_the_segment_alone(catalog: Catalog) -> None:
-    merging = SegmentMerging(Files(), catalog)
-    merging.stop()
+    stopped = SegmentMerging(Files(), catalog)
+    stopped.stop()
     old = catalog.segments()[0]
     assert isinstance(old, Segment)
-    assert merging.merge(old) is old
+    assert stopped.merge(old) is old
     assert not list(catalog.folder.glob("*.new"))
 
 
@@ -521,10 +545,10 @@ def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None
     folder = partition_folder(tmp_path, 0)
     size = segment_path(folder, 0).stat().st_size
     catalog = opened(Files(), folder)
-    merging = SegmentMerging(Files(), catalog)
+    work = SegmentMerging(Files(), catalog)
     done = threading.Event()
-    merge, merging.merge = merging.merge, lambda each: (merge(each), done.set())[0]  # type: ignore[method-assign]
-    indexing = RowIndexing(Files(), catalog, merging=merging)
+    merge, work.merge = work.merge, lambda each: (merge(each), done.set())[0]  # type: ignore[method-assign]
+    indexing = RowIndexing(Files(), catalog, merging=work)
     indexing.start()
     assert done.wait(20)
     indexing.stop()
