@@ -12,8 +12,8 @@ import pytest
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogDamaged, LogError
-from penstock.limits import INDEX_TOPICS_MAX, MERGE_SECONDS_MAX
+from penstock.errors import LogDamaged, LogError, TierUnavailable
+from penstock.limits import INDEX_TOPICS_MAX, MERGE_BYTES_MAX, MERGE_SECONDS_MAX
 from penstock.ports import Fetched
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage, Fault, save_damage
@@ -27,6 +27,7 @@ from penstock.storage.arrow.format.file_names import (
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
+    Columns,
     chained,
     check_row_group,
     head,
@@ -41,6 +42,7 @@ from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write import merging
 from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
@@ -443,6 +445,57 @@ def test_a_segment_with_the_head_of_another_is_left_alone(
 def test_a_segment_in_an_object_store_is_left_alone(catalog: Catalog) -> None:
     tiered_path(catalog.folder, 0).write_bytes(b"{}")
     assert is_left_alone(catalog)
+
+
+def test_the_index_of_a_segment_that_is_only_in_an_object_store_is_not_read(
+    catalog: Catalog,
+) -> None:
+    tiered_path(catalog.folder, 0).write_bytes(b"{}")
+    segment_path(catalog.folder, 0).unlink()
+    index_path(catalog.folder, 0).unlink()
+
+    class FarFiles(Files):
+        """The store does not answer."""
+
+        def size(self, path: Path) -> int:
+            if path == index_path(catalog.folder, 0):
+                raise TierUnavailable(0)
+            return super().size(path)
+
+    old = catalog.segments()[0]
+    assert merge(FarFiles(), catalog) is old
+
+
+def test_a_large_row_group_is_copied_as_it_is(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = 40 * MERGE_BYTES_MAX // 100
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_BYTES_MAX", large // 2)
+    folder = partition_folder(tmp_path, 0)
+    files.make_folder(folder)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for offset in range(600):
+        value = text_of(offset, large if offset in {0, 300, 301, 599} else 12)
+        group = columns(offset, [value], first_us=START_US + 1000 * offset)
+        writer.append(group, synced=offset // 2)
+    writer.seal()
+    save_state(files, folder, LogState(LOG_ID, 0))
+    catalog = opened(files, folder)
+    before = rows_of(record_batches(LogView(tmp_path)))
+    sizes: list[int] = []
+    encoded = merging.columns_of
+
+    def noted(rows: pa.RecordBatch, base_offset: int) -> Columns:
+        sizes.append(rows.nbytes)
+        return encoded(rows, base_offset)
+
+    monkeypatch.setattr(merging, "columns_of", noted)
+    merge(files, catalog)
+    assert max(sizes) < large
+    assert rows_of(record_batches(LogView(tmp_path))) == before
+    good(folder)
 
 
 def test_a_segment_that_is_being_uploaded_is_left_alone(catalog: Catalog) -> None:

@@ -49,13 +49,16 @@ from penstock.storage.arrow.format.segment import (
     BadHead,
     Columns,
     Head,
+    RowGroup,
+    chained,
+    check_row_group,
     encode_row_group,
     head,
     head_words,
     parse_row_group,
 )
 from penstock.storage.arrow.read.catalog import Catalog, Place
-from penstock.storage.arrow.read.reader import read_row_groups
+from penstock.storage.arrow.read.reader import StoredRowGroup, read_row_groups
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.files import TEMPORARY, Files
 from penstock.storage.rows import read_whole_batch
@@ -118,6 +121,8 @@ class SegmentMerging:
     def _merge(self, segment: Segment) -> Segment:
         folder, base = self._catalog.folder, segment.base_offset
         path = segment_path(folder, base)
+        if self._exists(tiered_path(folder, base)) or not self._exists(path):
+            return segment
         index, summary = load_index(self._files, folder, base)
         runs = list(runs_of(index))
         if (
@@ -126,8 +131,6 @@ class SegmentMerging:
             or index.missing
             or index.entry(0).base_offset != base
             or self._exists(damage_path(folder, base))
-            or self._exists(tiered_path(folder, base))
-            or not self._exists(path)
             or self._files.free_bytes(folder) < segment.size + LOG_FREE_BYTES_MIN
         ):
             return segment
@@ -215,14 +218,40 @@ class SegmentMerging:
             made = _Made(Index(segment.base_offset), new_head, previous_crc)
             path = segment_path(self._catalog.folder, segment.base_offset)
             for run in runs:
-                rows = self._read(path, index, run, made)
+                data = self._copy(path, index, run, made)
+                if data is None:
+                    rows = self._read(path, index, run, made)
+                    with self._resting():
+                        data = made.add(rows, index.entry(run.first).base_offset)
                 with self._resting():
-                    self._files.append(handle, [made.add(rows, index.entry(run.first).base_offset)])
+                    self._files.append(handle, [data])
             self._files.append(handle, [END_OF_STREAM])
             self._files.sync(handle)
         finally:
             self._files.close(handle)
         return made
+
+    def _copy(self, path: Path, index: Index, run: Run, made: "_Made") -> bytes | None:
+        """Return the bytes of a row group that stays alone; None if it cannot stay as it is.
+
+        It may be large: a message is never divided. Raise LogDamaged or _Stopped.
+        """
+        if run.last - run.first > 1:
+            return None
+        with self._resting():
+            (found,) = self._row_groups([Place(path, index.entry(run.first))], made)
+            return made.copy(found)
+
+    def _row_groups(self, places: Sequence[Place], made: "_Made") -> list[StoredRowGroup]:
+        """Read row groups that were written behind those that were read; raise LogDamaged."""
+        previous_crc = made.source_crc
+        found = read_row_groups(self._files, places)
+        for each in found:
+            if each.row_group.previous != previous_crc:
+                end = each.base_offset + each.count
+                raise LogDamaged(each.base_offset, end, "it is not the one written here")
+            previous_crc = each.row_group.crc32c
+        return found
 
     def _read(self, path: Path, index: Index, run: Run, made: "_Made") -> pa.RecordBatch:
         """Read and check the row groups of a run; raise LogDamaged or _Stopped."""
@@ -231,12 +260,8 @@ class SegmentMerging:
             numbers = range(first, min(first + _STEP, run.last))
             places = [Place(path, index.entry(number)) for number in numbers]
             with self._resting():
-                found = read_row_groups(self._files, places)
-                for each in found:
-                    if each.row_group.previous != made.source_crc:
-                        end = each.base_offset + each.count
-                        raise LogDamaged(each.base_offset, end, "it is not the one written here")
-                    made.source_crc = each.row_group.crc32c
+                found = self._row_groups(places, made)
+                made.source_crc = found[-1].row_group.crc32c
                 stream = b"".join([made.head, *(each.data for each in found), END_OF_STREAM])
                 try:
                     with pa.ipc.open_stream(stream) as reader:
@@ -309,10 +334,27 @@ class _Made:
         with pa.ipc.open_stream(b"".join([self.head, data, END_OF_STREAM])) as reader:
             if not read_whole_batch(reader).equals(rows):
                 raise AssertionError(f"the row group at {base_offset} is not what it was")
-        self.index.add_row_group(data, parse_row_group(data), self.end)
-        self.end += len(data)
-        self._last_crc = encoded.crc32c
+        self._append(data, parse_row_group(data))
         return data
+
+    def copy(self, found: StoredRowGroup) -> bytes | None:
+        """Return the bytes of the next row group, which differs in the checksum of the one before.
+
+        Return None if that is not where it is expected: another version of Arrow may have laid it
+        out.
+        """
+        data = chained(found.data, found.row_group, self._last_crc)
+        row_group = parse_row_group(data)
+        if row_group.previous != self._last_crc or not check_row_group(data, row_group):
+            return None
+        self.source_crc = found.row_group.crc32c
+        self._append(data, row_group)
+        return data
+
+    def _append(self, data: bytes, row_group: RowGroup) -> None:
+        self.index.add_row_group(data, row_group, self.end)
+        self.end += len(data)
+        self._last_crc = row_group.crc32c
 
 
 def runs_of(index: Index) -> Iterator[Run]:
