@@ -519,7 +519,7 @@ def test_a_segment_that_retention_removes_meanwhile_stays_removed(catalog: Catal
         def sync(self, handle: int) -> None:
             super().sync(handle)
             catalog.forget([0], 600)
-            segment_path(catalog.folder, 0).unlink()
+            segment_path(catalog.folder, 0).unlink(missing_ok=True)
 
     old = catalog.segments()[0]
     assert isinstance(old, Segment)
@@ -620,6 +620,26 @@ def test_a_rule_of_bytes_counts_a_merged_segment_again(files: Files, catalog: Ca
     merge(files, catalog)
     assert kept() < before / 5
     assert kept() == kept()
+
+
+def test_the_index_is_on_disk_before_the_segment_is_replaced(files: Files, tmp_path: Path) -> None:
+    class Watched(Files):
+        def rename(self, path: Path, new: Path) -> None:
+            steps.append(new.suffix)
+            super().rename(path, new)
+
+        def sync(self, handle: int) -> None:
+            steps.append("sync")
+            super().sync(handle)
+
+        def sync_folder(self, folder: Path) -> None:
+            steps.append("sync folder")
+            super().sync_folder(folder)
+
+    catalog = two_segments(files, tmp_path)
+    steps: list[str] = []
+    merge(Watched(), catalog)
+    assert steps == ["sync", "sync", ".arrows", ".index", "sync folder"]
 
 
 def test_an_old_row_index_is_removed(catalog: Catalog) -> None:

@@ -3,9 +3,9 @@
 A commit writes a row group, so a quiet log has row groups of one message, each with kilobytes of
 metadata. Offsets, ids, times and all other columns stay as they are.
 
-The new file is complete and on disk before it gets the name of the old one. The index follows; if
-the process is killed between the two, recovery builds it from the segment. Readers that have the
-old file open go on with it, others find row groups again (`read/moved_places.py`).
+The new file and its index are complete and on disk before they get the names of the old ones. If
+the process is killed between the two, recovery builds the index from the segment. Readers that have
+the old file open go on with it, others find row groups again (`read/moved_places.py`).
 """
 
 import contextlib
@@ -35,13 +35,14 @@ from penstock.limits import (
 )
 from penstock.storage.arrow.format.file_names import (
     damage_path,
+    index_path,
     rows_path,
     segment_path,
     tiered_path,
 )
 from penstock.storage.arrow.format.heads import read_head
 from penstock.storage.arrow.format.index import Index
-from penstock.storage.arrow.format.index_file import StaleIndex, Summary, load_index, save_index
+from penstock.storage.arrow.format.index_file import StaleIndex, index_bytes, load_index
 from penstock.storage.arrow.format.segment import (
     COLUMN_FORMAT,
     END_OF_STREAM,
@@ -113,10 +114,15 @@ class SegmentMerging:
                 return segment  # damage stays where it is
             finally:
                 self._files.remove(self._temporary(segment))
+                self._files.remove(self._temporary_index(segment))
 
     def _temporary(self, segment: Segment) -> Path:
         path = segment_path(self._catalog.folder, segment.base_offset)
         return path.with_name(path.name + TEMPORARY)
+
+    def _temporary_index(self, segment: Segment) -> Path:
+        path = index_path(self._catalog.folder, segment.base_offset)
+        return path.with_name(f"{path.name}.merged{TEMPORARY}")
 
     def _merge(self, segment: Segment) -> Segment:
         folder, base = self._catalog.folder, segment.base_offset
@@ -160,7 +166,10 @@ class SegmentMerging:
         new_summary = summary._replace(
             segment_size=size, head_crc=crc32c([new_head]), last_us=made.index.last_us
         )
-        if not self._exchange(segment, new, made.index, new_summary):
+        with self._created(self._temporary_index(segment)) as handle:
+            self._files.append(handle, [index_bytes(made.index, new_summary)])
+            self._files.sync(handle)
+        if not self._exchange(segment, new, made.index):
             return segment
         log.info(
             "row groups merged", segment=base, row_groups=len(index), merged=len(made.index),
@@ -185,8 +194,8 @@ class SegmentMerging:
             end += entry.size
         return self._files.read(path, end, HEAD_BYTES_MAX) == END_OF_STREAM
 
-    def _exchange(self, old: Segment, new: Segment, index: Index, summary: Summary) -> bool:
-        """Put the new file in the place of the old one, and write its index; raise OSError."""
+    def _exchange(self, old: Segment, new: Segment, index: Index) -> bool:
+        """Put the new file and its index in the place of the old ones; raise OSError."""
         folder, base = self._catalog.folder, old.base_offset
         failed: list[OSError] = []
 
@@ -194,8 +203,8 @@ class SegmentMerging:
             self._files.remove(rows_path(folder, base))  # it has positions in the old file
             self._files.rename(self._temporary(old), segment_path(folder, base))
             try:
+                self._files.rename(self._temporary_index(old), index_path(folder, base))
                 self._files.sync_folder(folder)
-                save_index(self._files, folder, index, summary)
             except OSError as error:  # reading or the next start builds the index
                 failed.append(error)
 
@@ -210,10 +219,7 @@ class SegmentMerging:
         self, segment: Segment, new_head: bytes, previous_crc: int, index: Index, runs: list[Run]
     ) -> "_Made":
         """Write the new segment under a temporary name; it is on disk when this returns."""
-        temporary = self._temporary(segment)
-        self._files.remove(temporary)
-        handle = self._files.create(temporary)
-        try:
+        with self._created(self._temporary(segment)) as handle:
             self._files.append(handle, [new_head])
             made = _Made(Index(segment.base_offset), new_head, previous_crc)
             path = segment_path(self._catalog.folder, segment.base_offset)
@@ -227,9 +233,17 @@ class SegmentMerging:
                     self._files.append(handle, [data])
             self._files.append(handle, [END_OF_STREAM])
             self._files.sync(handle)
+        return made
+
+    @contextlib.contextmanager
+    def _created(self, path: Path) -> Iterator[int]:
+        """Create a file, and close it at the end; raise OSError."""
+        self._files.remove(path)
+        handle = self._files.create(path)
+        try:
+            yield handle
         finally:
             self._files.close(handle)
-        return made
 
     def _copy(self, path: Path, index: Index, run: Run, made: "_Made") -> bytes | None:
         """Return the bytes of a row group that stays alone; None if it cannot stay as it is.
