@@ -1,5 +1,7 @@
 """Merged row groups have the messages of the small ones, and readers notice nothing."""
 
+import contextlib
+import errno
 import random
 import shutil
 import threading
@@ -598,10 +600,15 @@ def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None
     folder = partition_folder(tmp_path, 0)
     size = segment_path(folder, 0).stat().st_size
     catalog = opened(Files(), folder)
-    work = SegmentMerging(Files(), catalog)
     done = threading.Event()
-    merge, work.merge = work.merge, lambda each: (merge(each), done.set())[0]  # type: ignore[method-assign]
-    indexing = RowIndexing(Files(), catalog, merging=work)
+
+    class Noted(SegmentMerging):
+        def merge(self, segment: Segment) -> Segment:
+            found = super().merge(segment)
+            done.set()
+            return found
+
+    indexing = RowIndexing(Files(), catalog, merging=Noted(Files(), catalog))
     indexing.start()
     assert done.wait(20)
     indexing.stop()
@@ -715,3 +722,59 @@ def test_the_power_may_fail_at_any_point_of_a_merge(monkeypatch: pytest.MonkeyPa
             seen.add(totals.row_groups)
             assert not [name for name in left.names(catalog.folder) if name.endswith(".new")]
     assert seen == {15, 5}
+
+
+def test_the_disk_may_fail_at_any_point_of_a_merge(files: Files, tmp_path: Path) -> None:
+    class FailingFiles(Files):
+        left = 0
+
+        def _count(self) -> None:
+            self.left -= 1
+            if not self.left:
+                raise OSError(errno.ENOSPC, "no space left on device")
+
+        def create(self, path: Path) -> int:
+            self._count()
+            return super().create(path)
+
+        def write(self, handle: int, buffers: list[memoryview]) -> int:
+            self._count()
+            return super().write(handle, buffers)
+
+        def sync(self, handle: int) -> None:
+            self._count()
+            super().sync(handle)
+
+        def rename(self, path: Path, new: Path) -> None:
+            self._count()
+            super().rename(path, new)
+
+        def sync_folder(self, folder: Path) -> None:
+            self._count()
+            super().sync_folder(folder)
+
+        def remove(self, path: Path) -> None:
+            super().remove(path)
+            self._count()
+
+    catalog = two_segments(files, tmp_path / "data")
+    before = rows_of(record_batches(LogView(tmp_path / "data")))
+    failing = FailingFiles()
+    step = 0
+    while failing.left <= 0:
+        step += 1
+        failing.left = step
+        data = tmp_path / str(step)
+        shutil.copytree(tmp_path / "data", data)
+        catalog = opened(failing, partition_folder(data, 0))
+        failing.left = step
+        with contextlib.suppress(OSError):
+            merge(failing, catalog)
+        spans = plan(catalog, 0, 606, Selection())
+        pieces = [each.part(each.first, each.last) for each in spans]
+        found = read_pieces(catalog.folder, pieces, first=0, last=606, columns=SCHEMA.names)
+        assert rows_of(found) == before
+        recover(Files(), catalog.folder)
+        good(catalog.folder)
+        assert not list(catalog.folder.glob("*.new"))
+    assert step > 10
