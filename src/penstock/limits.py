@@ -144,6 +144,9 @@ MERGE_BYTES_MAX: Final = 512 * KIB
 Kafka has room for it."""
 MERGE_READ_BYTES_MAX: Final = 8 * MIB
 """Bytes of groups that are in memory to be merged."""
+MERGE_SYNC_BYTES: Final = 4 * MIB
+"""Bytes of a segment with merged groups that are synced together: commits and a stop wait for no
+more."""
 MERGE_SECONDS_MAX: Final = 60.0
 """Time between the first and the last message of a merged group. Retention by age is as exact as
 groups are short."""

@@ -649,6 +649,30 @@ def test_the_index_is_on_disk_before_the_segment_is_replaced(files: Files, tmp_p
     assert steps == ["sync", "sync", ".arrows", ".index", "sync folder"]
 
 
+def test_a_merged_segment_is_synced_piece_by_piece(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(Files):
+        waiting = most = 0
+
+        def write(self, handle: int, buffers: list[memoryview]) -> int:
+            written = super().write(handle, buffers)
+            self.waiting += written
+            self.most = max(self.most, self.waiting)
+            return written
+
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            self.waiting = 0
+
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_READ_BYTES_MAX", 20_000)
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_SYNC_BYTES", 20_000)
+    catalog = two_segments(files, tmp_path)
+    watched = Watched()
+    assert merge(watched, catalog).size > 100_000
+    assert watched.most < 30_000
+
+
 def test_an_old_row_index_is_removed(catalog: Catalog) -> None:
     rows_path(catalog.folder, 0).write_bytes(b"of the old segment")
     merge(Files(), catalog)

@@ -32,6 +32,7 @@ from penstock.limits import (
     MERGE_SAVED_PART_MIN,
     MERGE_SECONDS_MAX,
     MERGE_SHARE,
+    MERGE_SYNC_BYTES,
 )
 from penstock.storage.arrow.format.file_names import (
     damage_path,
@@ -223,6 +224,7 @@ class SegmentMerging:
             self._files.append(handle, [new_head])
             made = _Made(Index(segment.base_offset), new_head, previous_crc)
             path = segment_path(self._catalog.folder, segment.base_offset)
+            synced = 0
             for run in runs:
                 data = self._copy(path, index, run, made)
                 if data is None:
@@ -231,6 +233,9 @@ class SegmentMerging:
                         data = made.add(rows, index.entry(run.first).base_offset)
                 with self._resting():
                     self._files.append(handle, [data])
+                    if made.end - synced >= MERGE_SYNC_BYTES:
+                        self._files.sync(handle)
+                        synced = made.end
             self._files.append(handle, [END_OF_STREAM])
             self._files.sync(handle)
         return made
