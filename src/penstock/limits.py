@@ -143,7 +143,9 @@ MERGE_BYTES_MAX: Final = 512 * KIB
 """Bytes of the messages of a merged row group. It is small, so that a read of one topic reads few
 other messages, and so that it fits into a record of Kafka."""
 MERGE_READ_BYTES_MAX: Final = 8 * MIB
-"""Bytes of row groups that are read into memory to make a merged one."""
+"""Bytes of row groups that are in memory to make a merged one."""
+MERGE_SYNC_BYTES: Final = 4 * MIB
+"""Bytes of a rewritten segment that are synced together: commits and a stop wait for no more."""
 MERGE_SECONDS_MAX: Final = 60.0
 """Time between the first and the last message of a merged row group. Retention by age is exact to
 this time."""

@@ -1,7 +1,9 @@
 """The index: which row groups may hold an offset, a time, a topic; never one too few."""
 
 import random
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +23,7 @@ from penstock.storage.arrow.format.index_file import (
 from penstock.storage.arrow.read.index_cache import IndexCache
 from penstock.storage.files import Files
 from tests.support.recorded_files import RecordedFiles
-from tests.unit.storage.sample import FOLDER, base_of, sample
+from tests.unit.storage.sample import FOLDER, GROUPS, base_of, sample
 
 
 def built(seed: int, row_groups: int) -> tuple[Index, list[Entry], list[list[str]]]:
@@ -156,6 +158,30 @@ def test_the_least_used_index_is_let_go_and_comes_back_when_it_is_asked_for() ->
     cache.drop(0)
     cache.drop(0)
     assert files.operations == []
+
+
+def test_an_index_that_is_slow_to_load_keeps_no_other_waiting() -> None:
+    class SlowFiles(RecordedFiles):
+        """The index of the first segment is read when that of the second one was."""
+
+        def read(self, path: Path, position: int, size: int) -> bytes:
+            if path == index_path(FOLDER, 0):
+                begun.set()
+                assert others_done.wait(10)
+            return super().read(path, position, size)
+
+    begun, others_done = threading.Event(), threading.Event()
+    state, _ = sample(segments=2)
+    cache = IndexCache(SlowFiles(state), FOLDER)
+    with ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(cache.get, 0, end_offset=base_of(1))
+        assert begun.wait(10)
+        other = threads.submit(cache.get, base_of(1), end_offset=base_of(2))
+        try:
+            assert len(other.result(5)) == GROUPS
+        finally:
+            others_done.set()
+        assert len(slow.result(10)) == GROUPS
 
 
 class _Damaged:

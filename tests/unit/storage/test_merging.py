@@ -1,5 +1,7 @@
 """Merged row groups have the messages of the small ones, and readers notice nothing."""
 
+import contextlib
+import errno
 import random
 import shutil
 import threading
@@ -12,11 +14,11 @@ import pytest
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogDamaged, LogError
-from penstock.limits import INDEX_TOPICS_MAX, MERGE_SECONDS_MAX
+from penstock.errors import LogDamaged, LogError, TierUnavailable
+from penstock.limits import INDEX_TOPICS_MAX, MERGE_BYTES_MAX, MERGE_SECONDS_MAX
 from penstock.ports import Fetched
 from penstock.ports.selection import Selection
-from penstock.storage.arrow.format.damage import Damage
+from penstock.storage.arrow.format.damage import Damage, Fault, save_damage
 from penstock.storage.arrow.format.file_names import (
     index_path,
     partition_folder,
@@ -27,8 +29,10 @@ from penstock.storage.arrow.format.file_names import (
 from penstock.storage.arrow.format.index import Entry, Index
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
+    Columns,
     chained,
     check_row_group,
+    head,
     parse_head,
     parse_row_group,
 )
@@ -40,11 +44,15 @@ from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write import merging
 from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.arrow.write.topic_retention import TopicExpiry
 from penstock.storage.files import Files
+from penstock.storage.kafka.moving import _row_groups as moved_row_groups
+from penstock.storage.options import TopicRetention
 from penstock.storage.schema import SCHEMA
 from tests.support.log_rows import LOG_ID, START_US, columns, text_of
 from tests.support.power_cut import cuts
@@ -147,12 +155,12 @@ def test_merged_row_groups_have_the_same_messages(catalog: Catalog, tmp_path: Pa
 def test_messages_of_every_kind_are_as_they_were(tmp_path: Path) -> None:
     chance = random.Random(5)
     with WrittenLog(tmp_path) as log:
-        for _ in range(300):
-            log.put(*(any_message(chance, f"t/{chance.randrange(9)}") for _ in range(2)))
+        for number in range(300):
+            first, second = (any_message(chance, f"t/{chance.randrange(9)}") for _ in range(2))
+            taken = START_US + 1000 * number
+            log.put(first._replace(timestamp_us=taken), second._replace(timestamp_us=taken))
     before = rows_of(record_batches(LogView(tmp_path)))
-    with pytest.MonkeyPatch.context() as patch:  # times of these messages are far apart
-        patch.setattr("penstock.storage.arrow.write.merging.MERGE_SECONDS_MAX", 1e9)
-        new = merge(Files(), opened(Files(), partition_folder(tmp_path, 0)))
+    new = merge(Files(), opened(Files(), partition_folder(tmp_path, 0)))
     assert new.size < 300_000
     assert rows_of(record_batches(LogView(tmp_path))) == before
     good(partition_folder(tmp_path, 0))
@@ -217,6 +225,23 @@ def test_commands_that_read_meanwhile(
     found = next(reading).to_pylist()
     merge(Files(), catalog)
     assert found + rows_of(reading) == before
+
+
+@pytest.mark.parametrize("passed", [0, 1, 40])
+def test_a_copy_for_kafka_has_all_messages(catalog: Catalog, tmp_path: Path, passed: int) -> None:
+    view = LogView(tmp_path)
+    view.catalog.index(view.segments[0])
+    told: list[LogDamaged] = []
+    copied = moved_row_groups(view, told.append)
+    found = [next(copied)[0] for _ in range(passed)]
+    merge(Files(), catalog)
+    found += [each for each, _ in copied]
+    assert told == []
+    end = 0
+    for each in found:
+        assert each.base_offset == end
+        end += each.count
+    assert end == view.end
 
 
 def test_a_time_is_found_by_a_view_of_before(catalog: Catalog, tmp_path: Path) -> None:
@@ -284,6 +309,30 @@ def test_verify_checks_a_segment_again_that_was_replaced(catalog: Catalog) -> No
     assert (totals.segments, totals.row_groups) == (2, 4)
 
 
+def test_verify_waits_for_the_index_of_a_segment_that_was_replaced(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    class LateFiles(Files):
+        """The index is replaced a moment after the segment."""
+
+        def size(self, path: Path) -> int:
+            if path.name.endswith(".arrows") and new.exists():
+                found = super().size(path)
+                new.replace(index_path(catalog.folder, 0))
+                return found
+            return super().size(path)
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    shutil.copy(index_path(catalog.folder, 0), old)
+    merge(Files(), catalog)
+    index_path(catalog.folder, 0).replace(new)
+    old.replace(index_path(catalog.folder, 0))
+    *findings, totals = verify(LateFiles(), catalog.folder)
+    assert not findings
+    assert isinstance(totals, Verified)
+    assert (totals.segments, totals.row_groups) == (2, 4)
+
+
 def test_damage_in_a_merged_segment_is_reported(catalog: Catalog, tmp_path: Path) -> None:
     read = planned(catalog, catalog.folder, ["offset", "value"])
     merge(Files(), catalog)
@@ -293,6 +342,43 @@ def test_damage_in_a_merged_segment_is_reported(catalog: Catalog, tmp_path: Path
     with pytest.raises(LogDamaged):
         rows_of(record_batches(LogView(tmp_path)))
     assert any(isinstance(each, Damage) for each in verify(Files(), catalog.folder))
+
+
+@pytest.mark.parametrize("names", [["offset", "value"], SCHEMA.names])
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_damage_in_a_merged_segment_without_an_index_is_reported(
+    catalog: Catalog, tmp_path: Path, names: list[str], place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_READ_BYTES_MAX", 100_000)
+    monkeypatch.setattr("penstock.storage.arrow.read.records.RECORDS_READ_BYTES", 100_000)
+    end = catalog.segments()[-1].end_offset
+    spans = plan(catalog, 0, end, Selection())
+    pieces = [each.part(each.first, each.last) for each in spans]
+    view = LogView(tmp_path)
+    assert len(view.catalog.index(view.segments[0])) == 300
+    merge(Files(), catalog)
+    index = catalog.index(catalog.segments()[0])
+    number = {"first": 0, "middle": len(index) // 2, "last": len(index) - 1}[place]
+    entry = index.entry(number)
+    flip(segment_path(catalog.folder, 0), entry.position + entry.size - 20)
+    index_path(catalog.folder, 0).unlink()
+    lost = set(range(entry.base_offset, entry.base_offset + entry.count))
+
+    def check(read: Callable[[Callable[[LogDamaged], None] | None], list[Any]]) -> None:
+        told: set[int] = set()
+        found = read(lambda error: told.update(range(error.offset, error.resumes_at)))
+        assert [row["offset"] for row in found] == [n for n in range(end) if n not in lost]
+        assert told == lost
+        with pytest.raises(LogDamaged):
+            read(None)
+
+    check(
+        lambda damaged: rows_of(
+            read_pieces(catalog.folder, pieces, first=0, last=end, columns=names, damaged=damaged)
+        )
+    )
+    check(lambda damaged: rows_of(record_batches(view, damaged=damaged)))
 
 
 # --- When, and when not -----------------------------------------------------------------------------
@@ -324,9 +410,94 @@ def test_a_damaged_segment_is_left_alone(catalog: Catalog) -> None:
     assert is_left_alone(catalog)
 
 
+def test_a_segment_with_known_damage_is_left_alone(catalog: Catalog) -> None:
+    fault = Damage(Fault.HOLE, 0, 9000, 0, 3, 3, "no message is missing")
+    save_damage(Files(), catalog.folder, 0, [fault])
+    assert is_left_alone(opened(Files(), catalog.folder))
+
+
+def test_a_row_group_that_was_exchanged_for_another_is_left_there(catalog: Catalog) -> None:
+    entry = catalog.index(catalog.segments()[0]).entry(40)
+    path = segment_path(catalog.folder, 0)
+    data = path.read_bytes()
+    end = entry.position + entry.size
+    taken = data[entry.position : end]
+    other = chained(taken, parse_row_group(taken), 0xABCDEF)
+    path.write_bytes(data[: entry.position] + other + data[end:])
+    findings = list(verify(Files(), catalog.folder))
+    assert any(isinstance(each, Damage) and each.fault is Fault.HOLE for each in findings)
+    assert is_left_alone(catalog)
+    assert list(verify(Files(), catalog.folder)) == findings
+
+
+@pytest.mark.parametrize("changes", [{"log_id": 1}, {"base_offset": 1}, {"previous_crc": 5}])
+def test_a_segment_with_the_head_of_another_is_left_alone(
+    catalog: Catalog, changes: dict[str, int]
+) -> None:
+    path = segment_path(catalog.folder, 0)
+    data = path.read_bytes()
+    known = {"log_id": LOG_ID, "base_offset": 0, "previous_crc": 0, **changes}
+    other = head(partition=0, previous_end=0, **known)  # type: ignore[arg-type]
+    path.write_bytes(other + data[len(other) :])
+    findings = list(verify(Files(), catalog.folder))
+    assert is_left_alone(catalog)
+    assert list(verify(Files(), catalog.folder)) == findings
+
+
 def test_a_segment_in_an_object_store_is_left_alone(catalog: Catalog) -> None:
     tiered_path(catalog.folder, 0).write_bytes(b"{}")
     assert is_left_alone(catalog)
+
+
+def test_the_index_of_a_segment_that_is_only_in_an_object_store_is_not_read(
+    catalog: Catalog,
+) -> None:
+    tiered_path(catalog.folder, 0).write_bytes(b"{}")
+    segment_path(catalog.folder, 0).unlink()
+    index_path(catalog.folder, 0).unlink()
+
+    class FarFiles(Files):
+        """The store does not answer."""
+
+        def size(self, path: Path) -> int:
+            if path == index_path(catalog.folder, 0):
+                raise TierUnavailable(0)
+            return super().size(path)
+
+    old = catalog.segments()[0]
+    assert merge(FarFiles(), catalog) is old
+
+
+def test_a_large_row_group_is_copied_as_it_is(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = 40 * MERGE_BYTES_MAX // 100
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_BYTES_MAX", large // 2)
+    folder = partition_folder(tmp_path, 0)
+    files.make_folder(folder)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for offset in range(600):
+        value = text_of(offset, large if offset in {0, 300, 301, 599} else 12)
+        group = columns(offset, [value], first_us=START_US + 1000 * offset)
+        writer.append(group, synced=offset // 2)
+    writer.seal()
+    save_state(files, folder, LogState(LOG_ID, 0))
+    catalog = opened(files, folder)
+    before = rows_of(record_batches(LogView(tmp_path)))
+    sizes: list[int] = []
+    encoded = merging.columns_of
+
+    def noted(rows: pa.RecordBatch, base_offset: int) -> Columns:
+        sizes.append(rows.nbytes)
+        return encoded(rows, base_offset)
+
+    monkeypatch.setattr(merging, "columns_of", noted)
+    merge(files, catalog)
+    assert max(sizes) < large
+    assert rows_of(record_batches(LogView(tmp_path))) == before
+    good(folder)
 
 
 def test_a_segment_that_is_being_uploaded_is_left_alone(catalog: Catalog) -> None:
@@ -337,11 +508,11 @@ def test_a_segment_that_is_being_uploaded_is_left_alone(catalog: Catalog) -> Non
 
 
 def test_a_stop_leaves_the_segment_alone(catalog: Catalog) -> None:
-    merging = SegmentMerging(Files(), catalog)
-    merging.stop()
+    stopped = SegmentMerging(Files(), catalog)
+    stopped.stop()
     old = catalog.segments()[0]
     assert isinstance(old, Segment)
-    assert merging.merge(old) is old
+    assert stopped.merge(old) is old
     assert not list(catalog.folder.glob("*.new"))
 
 
@@ -350,7 +521,7 @@ def test_a_segment_that_retention_removes_meanwhile_stays_removed(catalog: Catal
         def sync(self, handle: int) -> None:
             super().sync(handle)
             catalog.forget([0], 600)
-            segment_path(catalog.folder, 0).unlink()
+            segment_path(catalog.folder, 0).unlink(missing_ok=True)
 
     old = catalog.segments()[0]
     assert isinstance(old, Segment)
@@ -386,21 +557,120 @@ def test_a_merged_row_group_is_bounded_in_time_and_topics() -> None:
     assert list(runs_of(Index(0))) == []
 
 
+def test_a_clock_that_is_set_back_hides_no_message(files: Files, tmp_path: Path) -> None:
+    second = 1_000_000
+    early = START_US + 20 * second
+    folder = partition_folder(tmp_path, 0)
+    files.make_folder(folder)
+    writer = SegmentWriter(
+        files, folder, log_id=LOG_ID, partition=0, base_offset=0, previous_end=0, previous_crc=0
+    )
+    for offset in range(600):  # the clock is set back every 200 messages
+        taken = early + 150_000 * (offset % 200) - second * (offset // 200)
+        writer.append(columns(offset, [text_of(offset)], first_us=taken), synced=offset)
+    writer.seal()
+    save_state(files, folder, LogState(LOG_ID, 0))
+    catalog = opened(files, folder)
+
+    def found() -> list[object]:
+        latest = early + 150_000 * 199
+        answers: list[object] = [catalog.segments()[0].last_us]
+        for since in (early, early + 10 * second, latest - second, latest):
+            answers.append(LogView(tmp_path).find_time(since))
+            for selection in (Selection(since_us=since), Selection(until_us=since)):
+                spans = plan(catalog, 0, 600, selection)
+                read = read_pieces(
+                    folder,
+                    [each.part(each.first, each.last) for each in spans],
+                    first=0,
+                    last=600,
+                    columns=["offset", "timestamp"],
+                )
+                answers.append(rows_of(selection.of(each) for each in read))
+        return answers
+
+    before = found()
+    assert merge(files, catalog).size < 300_000
+    assert found() == before
+
+
 def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None:
     with WrittenLog(tmp_path) as log:
         log.put_many(300, rows=1)
     folder = partition_folder(tmp_path, 0)
     size = segment_path(folder, 0).stat().st_size
     catalog = opened(Files(), folder)
-    merging = SegmentMerging(Files(), catalog)
     done = threading.Event()
-    merge, merging.merge = merging.merge, lambda each: (merge(each), done.set())[0]  # type: ignore[method-assign]
-    indexing = RowIndexing(Files(), catalog, merging=merging)
+
+    class Noted(SegmentMerging):
+        def merge(self, segment: Segment) -> Segment:
+            found = super().merge(segment)
+            done.set()
+            return found
+
+    indexing = RowIndexing(Files(), catalog, merging=Noted(Files(), catalog))
     indexing.start()
     assert done.wait(20)
     indexing.stop()
     assert segment_path(folder, 0).stat().st_size < size / 4
     good(folder)
+
+
+def test_a_rule_of_bytes_counts_a_merged_segment_again(files: Files, catalog: Catalog) -> None:
+    def kept() -> int:
+        expiry.apply(0)
+        return expiry._kept[0]
+
+    rule = TopicRetention(("a",), bytes_max=10_000_000)
+    expiry = TopicExpiry(files, catalog, [rule], later=lambda _: None)
+    before = kept()
+    merge(files, catalog)
+    assert kept() < before / 5
+    assert kept() == kept()
+
+
+def test_the_index_is_on_disk_before_the_segment_is_replaced(files: Files, tmp_path: Path) -> None:
+    class Watched(Files):
+        def rename(self, path: Path, new: Path) -> None:
+            steps.append(new.suffix)
+            super().rename(path, new)
+
+        def sync(self, handle: int) -> None:
+            steps.append("sync")
+            super().sync(handle)
+
+        def sync_folder(self, folder: Path) -> None:
+            steps.append("sync folder")
+            super().sync_folder(folder)
+
+    catalog = two_segments(files, tmp_path)
+    steps: list[str] = []
+    merge(Watched(), catalog)
+    assert steps == ["sync", "sync", ".arrows", ".index", "sync folder"]
+
+
+def test_a_merged_segment_is_synced_piece_by_piece(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(Files):
+        waiting = most = 0
+
+        def write(self, handle: int, buffers: list[memoryview]) -> int:
+            written = super().write(handle, buffers)
+            self.waiting += written
+            self.most = max(self.most, self.waiting)
+            return written
+
+        def sync(self, handle: int) -> None:
+            super().sync(handle)
+            self.waiting = 0
+
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_READ_BYTES_MAX", 20_000)
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.MERGE_SYNC_BYTES", 20_000)
+    catalog = two_segments(files, tmp_path)
+    watched = Watched()
+    assert merge(watched, catalog).size > 100_000
+    assert watched.most < 30_000
 
 
 def test_an_old_row_index_is_removed(catalog: Catalog) -> None:
@@ -476,3 +746,59 @@ def test_the_power_may_fail_at_any_point_of_a_merge(monkeypatch: pytest.MonkeyPa
             seen.add(totals.row_groups)
             assert not [name for name in left.names(catalog.folder) if name.endswith(".new")]
     assert seen == {15, 5}
+
+
+def test_the_disk_may_fail_at_any_point_of_a_merge(files: Files, tmp_path: Path) -> None:
+    class FailingFiles(Files):
+        left = 0
+
+        def _count(self) -> None:
+            self.left -= 1
+            if not self.left:
+                raise OSError(errno.ENOSPC, "no space left on device")
+
+        def create(self, path: Path) -> int:
+            self._count()
+            return super().create(path)
+
+        def write(self, handle: int, buffers: list[memoryview]) -> int:
+            self._count()
+            return super().write(handle, buffers)
+
+        def sync(self, handle: int) -> None:
+            self._count()
+            super().sync(handle)
+
+        def rename(self, path: Path, new: Path) -> None:
+            self._count()
+            super().rename(path, new)
+
+        def sync_folder(self, folder: Path) -> None:
+            self._count()
+            super().sync_folder(folder)
+
+        def remove(self, path: Path) -> None:
+            super().remove(path)
+            self._count()
+
+    catalog = two_segments(files, tmp_path / "data")
+    before = rows_of(record_batches(LogView(tmp_path / "data")))
+    failing = FailingFiles()
+    step = 0
+    while failing.left <= 0:
+        step += 1
+        failing.left = step
+        data = tmp_path / str(step)
+        shutil.copytree(tmp_path / "data", data)
+        catalog = opened(failing, partition_folder(data, 0))
+        failing.left = step
+        with contextlib.suppress(OSError):
+            merge(failing, catalog)
+        spans = plan(catalog, 0, 606, Selection())
+        pieces = [each.part(each.first, each.last) for each in spans]
+        found = read_pieces(catalog.folder, pieces, first=0, last=606, columns=SCHEMA.names)
+        assert rows_of(found) == before
+        recover(Files(), catalog.folder)
+        good(catalog.folder)
+        assert not list(catalog.folder.glob("*.new"))
+    assert step > 10

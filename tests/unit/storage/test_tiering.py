@@ -10,7 +10,7 @@ from penstock.errors import LogDamaged, OffsetBelowHorizon, TierUnavailable
 from penstock.ports import PartitionRange, TierStatus
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage
-from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.file_names import index_path, partition_folder
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower
@@ -19,6 +19,7 @@ from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.read.segment_cache import save_cache_limit
 from penstock.storage.arrow.recover.overlay import Overlay
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.files import Files
 from penstock.storage.object_store import ObjectStore
@@ -308,6 +309,20 @@ def test_a_segment_is_uploaded_when_its_row_groups_were_merged(tmp_path: Path, b
         assert tiering.status().segments == 0
         tiering.step()
         assert tiering.status().segments == 1
+
+
+def test_a_segment_is_not_fetched_to_be_removed(
+    tiered: WrittenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.read.segment_cache.TIER_RETRY_SECONDS", 0.0)
+    store = tmp_path / "store"
+    store.rename(tmp_path / "away")
+    store.write_text("a file in place of the folder")
+    removed = RemovalRecord(tiered.log._files, tiered.folder, horizon=0).save([0, 3], 6)
+    assert (removed.known_from, removed.ends) == (0, {"a": 6, "b": 6})
+    index_path(tiered.folder, 0).unlink()
+    removed = RemovalRecord(tiered.log._files, tiered.folder, horizon=0).save([0, 3], 6)
+    assert (removed.known_from, removed.ends) == (6, {})
 
 
 def test_the_limit_of_the_cache_is_written_when_it_changes(tmp_path: Path) -> None:

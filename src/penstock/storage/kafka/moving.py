@@ -5,10 +5,11 @@ log is that of Kafka's topic afterwards; message ids keep that of the log in whi
 """
 
 import contextlib
+import itertools
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +37,8 @@ from penstock.storage.arrow.format.segment import (
     row_group_topics,
 )
 from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.catalog import Place
+from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.arrow.read.reader import StoredRowGroup, read_row_group
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
 from penstock.storage.arrow.write.topic_journal import TopicJournal, Topics, read_topics
@@ -109,24 +112,58 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
 
 def _row_groups(view: LogView, damaged: Damaged) -> Iterator[tuple[StoredRowGroup, bytes]]:
     """Yield the row groups of a folder, each with the dictionaries of its segment."""
-    path, words = None, b""
     end, crc = -1, 0
     for each in view.damage:
         if each.resumes_at > each.first_offset:
             damaged(LogDamaged(each.first_offset, each.resumes_at, each.reason))
-    for place in view.catalog.places(view.horizon, view.end):
-        if place.path != path:
-            path, words = place.path, head_words(view.files.read(place.path, 0, HEAD_BYTES_MAX))
+    places = view.catalog.places(view.horizon, view.end)
+    for _, of_segment in itertools.groupby(places, key=lambda place: place.path):
+        for group, words in _of_segment(view, list(of_segment), damaged):
+            found = group
+            if group.base_offset == end:  # the checksum before it differs if row groups were merged
+                data = chained(group.data, group.row_group, crc)
+                found = StoredRowGroup(data, parse_row_group(data))
+            end, crc = found.base_offset + found.count, found.row_group.crc32c
+            yield found, words
+
+
+def _of_segment(
+    view: LogView, places: Sequence[Place], damaged: Damaged
+) -> Iterator[tuple[StoredRowGroup, bytes]]:
+    """Yield row groups of a segment with its dictionaries.
+
+    The file is open, so they stay where they are if a broker merges them now.
+    """
+    handle = view.files.open_to_read(places[0].path)
+    try:
+        words = head_words(view.files.read_at(handle, 0, HEAD_BYTES_MAX))
         try:
-            group = read_row_group(view.files, place)
-        except LogDamaged as error:
-            damaged(error)
-            continue
-        if group.base_offset == end:  # the checksum before it differs if row groups were merged
-            data = chained(group.data, group.row_group, crc)
-            group = StoredRowGroup(data, parse_row_group(data))
-        end, crc = group.base_offset + group.count, group.row_group.crc32c
-        yield group, words
+            read_row_group(view.files, places[0], handle=handle)
+        except LogDamaged:
+            places = _moved(view, places, damaged)
+        for place in places:
+            try:
+                yield read_row_group(view.files, place, handle=handle), words
+            except LogDamaged as error:
+                damaged(error)
+    finally:
+        os.close(handle)
+
+
+def _moved(view: LogView, places: Sequence[Place], damaged: Damaged) -> Sequence[Place]:
+    """Return where row groups are, if they were merged since they were looked up."""
+    start, last = places[0].entry.base_offset, places[-1].entry
+    end = last.base_offset + last.count
+    found = moved_places(view.files, places[0], end)
+    if not found:
+        return places
+    for each in found:
+        if start < each.entry.base_offset:
+            damaged(LogDamaged(start, each.entry.base_offset, "a row group cannot be read"))
+        start = each.entry.base_offset + each.entry.count
+    if start < end:
+        damaged(LogDamaged(start, end, "a row group cannot be read"))
+    return found
 
 
 class _Writer:

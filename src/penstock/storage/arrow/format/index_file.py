@@ -14,7 +14,15 @@ from penstock.storage.arrow.format.file_names import index_path
 from penstock.storage.arrow.format.index import SCHEMA, SCHEMA_1, Index
 from penstock.storage.files import Files
 
-__all__ = ["INDEX_FORMAT", "StaleIndex", "Summary", "load_index", "load_summary", "save_index"]
+__all__ = [
+    "INDEX_FORMAT",
+    "StaleIndex",
+    "Summary",
+    "index_bytes",
+    "load_index",
+    "load_summary",
+    "save_index",
+]
 
 INDEX_FORMAT: Final = 2
 """Format 1 has no numbers of messages by topic; such files are used too."""
@@ -43,6 +51,11 @@ class Summary(NamedTuple):
 
 def save_index(files: Files, folder: Path, index: Index, summary: Summary) -> None:
     """Write the index of a segment."""
+    files.replace(index_path(folder, summary.base_offset), index_bytes(index, summary))
+
+
+def index_bytes(index: Index, summary: Summary) -> bytearray:
+    """Return the content of an index file."""
     metadata = {f"penstock.{key}": str(value) for key, value in summary._asdict().items()}
     metadata["penstock.index_format"] = str(INDEX_FORMAT)
     metadata["penstock.crc32c"] = (_MARK + _ZEROS).decode()
@@ -52,7 +65,7 @@ def save_index(files: Files, folder: Path, index: Index, summary: Summary) -> No
     data = bytearray(sink.getvalue())
     place = data.index(_MARK) + len(_MARK)
     data[place : place + len(_ZEROS)] = f"{crc32c([data]):08x}".encode()
-    files.replace(index_path(folder, summary.base_offset), data)
+    return data
 
 
 def load_summary(files: Files, folder: Path, base_offset: int) -> Summary:

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from penstock.limits import INDEX_CACHE_BYTES_MAX
 from penstock.storage.arrow.format.file_names import segment_path
@@ -13,6 +14,13 @@ from penstock.storage.arrow.recover.recovery import rebuild_index
 from penstock.storage.files import Files
 
 __all__ = ["IndexCache"]
+
+
+class _Loading:
+    """Held while the index of a segment is loaded."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 class IndexCache:
@@ -27,7 +35,9 @@ class IndexCache:
         self._bytes = 0
         self._indexes: OrderedDict[int, tuple[Index, int]] = OrderedDict()
         self._lock = threading.Lock()
-        self._loading = threading.Lock()  # held while a segment and its index are replaced
+        # A segment and its index are replaced one after the other: its index is not loaded
+        # meanwhile. Loading one from an object store may be slow: other segments do not wait.
+        self._loading: WeakValueDictionary[int, _Loading] = WeakValueDictionary()
         self.rebuilt = 0
         """Indexes that were missing or stale and were rebuilt."""
 
@@ -44,7 +54,7 @@ class IndexCache:
         found = self._cached(base_offset)
         if found is not None:
             return found
-        with self._loading:
+        with self._loading_of(base_offset).lock:
             found = self._cached(base_offset)
             if found is None:
                 found = self._load(base_offset, end_offset)
@@ -59,12 +69,16 @@ class IndexCache:
             self._indexes.move_to_end(base_offset)
             return found[0]
 
+    def _loading_of(self, base_offset: int) -> "_Loading":
+        with self._lock:
+            return self._loading.setdefault(base_offset, _Loading())
+
     def exchange(self, index: Index, replace: Callable[[], None]) -> None:
         """Call `replace`, which replaces a segment and its index file; then cache the new index.
 
-        No index is loaded meanwhile. If `replace` raises, the cache does not change.
+        This index is not loaded meanwhile. If `replace` raises, the cache does not change.
         """
-        with self._loading:
+        with self._loading_of(index.base_offset).lock:
             replace()
             self.put(index)
 

@@ -19,7 +19,8 @@ def moved_places(files: Files, place: Place, end: int) -> list[Place]:
     """Return the row groups that now have the messages from a row group up to the offset `end`.
 
     The first and the last one may have other messages, too. The list is empty if the segment has no
-    merged row groups, or if the row group is still at `place`. Raise OSError.
+    merged row groups, or if its row groups are those that the reader knows. Damaged row groups may
+    be missing: the caller reports them. Raise OSError.
     """
     folder, base = place.path.parent, base_offset_of(place.path.name, SEGMENT)
     if base is None:

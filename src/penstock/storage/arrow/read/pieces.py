@@ -51,6 +51,7 @@ _HEAD: Final = head(0, partition=0, base_offset=0, previous_end=0, previous_crc=
 """A head with the schema of every segment, in place of a damaged one."""
 _SMALLEST: Final = "partition"
 """Read if no column is wanted, to count messages; it has no bytes of its own in most logs."""
+_UNREADABLE: Final = "a row group that was merged cannot be read"
 
 Damaged = Callable[[LogDamaged], None]
 Reading = Callable[[int], None]
@@ -295,7 +296,7 @@ class _PieceReader:
                         yield from self._walked()
                         return
                     if self.position == self.end:
-                        return
+                        break
                 size = min(size, self.end - self.position)
                 if self.reading is not None:
                     self.reading(size)
@@ -304,13 +305,15 @@ class _PieceReader:
                 if row_groups:
                     yield from self._decoded(buffer, row_groups)
                     size = PIECE_READ_BYTES
-                elif filled - len(first_bytes) == size and self.position + size < self.end:
-                    size *= 2  # a large row group
                 elif self._find_again(head):
                     size = PIECE_READ_BYTES
+                elif filled - len(first_bytes) == size and self.position + size < self.end:
+                    size *= 2  # a large row group
                 else:
                     yield from self._walked()
                     return
+            if self.moved:
+                self._tell(self.piece.end_offset, _UNREADABLE)
         finally:
             os.close(handle)
 
@@ -345,11 +348,12 @@ class _PieceReader:
         found = moved_places(TieredFiles(), Place(self.path, entry), self.piece.end_offset)
         if not found:
             return False
-        position, last = found[0].entry.position, found[-1].entry
+        start, position, last = found[0].entry.base_offset, found[0].entry.position, found[-1].entry
         if (position, last.position + last.size) == (self.position, self.end):
             return False
         self.position, self.end = position, last.position + last.size
-        self.expected = found[0].entry.base_offset
+        self._tell(start, _UNREADABLE)
+        self.expected = start
         return True
 
     def _some_columns(self, reader: ColumnReader) -> Iterator[Placed]:

@@ -41,15 +41,23 @@ _WORDS_KEPT_MAX: Final = 1024
 
 
 def read_row_group(
-    files: Files, place: Place, words: stored.SegmentWords | None = None
+    files: Files,
+    place: Place,
+    words: stored.SegmentWords | None = None,
+    *,
+    handle: int | None = None,
 ) -> StoredRowGroup:
     """Read a row group and check it; raise LogDamaged if its checksum or place is wrong.
 
-    `words` are the dictionaries of its segment, which are needed to load it into a batch.
+    `words` are the dictionaries of its segment, which are needed to load it into a batch. It is
+    read from `handle` if the segment is open.
     """
     entry = place.entry
     try:
-        data = files.read(place.path, entry.position, entry.size)
+        if handle is None:
+            data = files.read(place.path, entry.position, entry.size)
+        else:
+            data = files.read_at(handle, entry.position, entry.size)
     except OSError as error:
         reason = f"{place.path.name} at {entry.position}: {error}"
         raise LogDamaged(entry.base_offset, entry.base_offset + entry.count, reason) from error
@@ -127,7 +135,7 @@ def offset_at_time(files: Files, catalog: Catalog, timestamp_us: int, end: int) 
         found = read_row_group(files, place)
     except LogDamaged:
         moved = moved_places(files, place, place.entry.base_offset + 1)
-        if not moved:
+        if not moved or moved[0].entry.base_offset > place.entry.base_offset:
             raise
         found = read_row_group(files, moved[0])
     return min(found.base_offset + found.row_at_time(timestamp_us), end)

@@ -251,9 +251,14 @@ class _RangeReader:
         end = run[-1].entry.base_offset + run[-1].entry.count
         self.first, self.last = max(first, run[0].entry.base_offset), min(last, end)
         self.path = ""  # read the head again: the replaced file has another one
+        expected = self.first
         try:
-            for each in self._runs(moved):
-                yield from self._run(each)
+            for whole in _neighbours(moved):
+                self._report_lost(expected, whole[0].entry.base_offset)
+                for each in self._runs(whole):
+                    yield from self._run(each)
+                expected = whole[-1].entry.base_offset + whole[-1].entry.count
+            self._report_lost(expected, end)
         finally:
             self.first, self.last = first, last
 
@@ -379,6 +384,15 @@ class _RangeReader:
         self._tell(LogDamaged(max(entry.base_offset, self.first), end, reason))
         self._pass(end)
 
+    def _report_lost(self, first: int, last: int) -> None:
+        """Report messages that are in none of the merged row groups, unless it is known."""
+        first, last = max(first, self.first), min(last, self.last)
+        if first < last:
+            self._pass(first)
+            if self.view.catalog.damage_between(first, last) is None:
+                self._tell(LogDamaged(first, last, "a row group that was merged cannot be read"))
+            self._pass(last)
+
     def _tell(self, error: LogDamaged) -> None:
         if self.damaged is None:
             raise error
@@ -395,6 +409,17 @@ def _pieces(run: list[Place], view: memoryview, start: int) -> Iterator[tuple[in
             position, begun = place.entry.position, end
         end += place.entry.size
     yield position, view[begun:end]
+
+
+def _neighbours(places: list[Place]) -> Iterator[list[Place]]:
+    """Yield row groups in lists of those whose offsets are consecutive."""
+    found: list[Place] = []
+    for place in places:
+        if found and place.entry.base_offset != found[-1].entry.base_offset + found[-1].entry.count:
+            yield found
+            found = []
+        found.append(place)
+    yield found
 
 
 def _coalesced(batches: Iterable[_Sized]) -> Iterator[pa.RecordBatch]:

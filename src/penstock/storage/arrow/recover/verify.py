@@ -13,6 +13,7 @@ from penstock.storage.arrow.format.file_names import (
     JOURNAL,
     SEGMENT,
     base_offset_of,
+    index_path,
     rows_path,
     segment_bases,
     segment_path,
@@ -153,8 +154,8 @@ class _Verification:
         path = segment_path(self.folder, base)
         for left in reversed(range(LOG_OPEN_TRIES_MAX)):
             totals = self.segments, self.row_groups, self.messages, self.bytes
-            inode = _inode(path)
-            if inode is not None:  # it may have been replaced since all heads were read
+            inodes = _inode(path), _inode(index_path(self.folder, base))
+            if inodes[0] is not None:  # it may have been replaced since all heads were read
                 first = read_head(
                     self.files, self.folder, base, log_id=log_id, partition=self.partition
                 )
@@ -166,7 +167,7 @@ class _Verification:
                 except StopIteration as stop:
                     end = stop.value
                     break
-            if not left or _inode(path) == inode:
+            if not left or (_inode(path), _inode(index_path(self.folder, base))) == inodes:
                 break
             self.segments, self.row_groups, self.messages, self.bytes = totals
         yield from found

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from penstock.errors import LogDamaged
+from penstock.errors import LogError
 from penstock.limits import REMOVED_ROW_GROUPS_READ_MAX, REMOVED_TOPICS_MAX
 from penstock.storage.arrow.format.damage import Damage
 from penstock.storage.arrow.format.file_names import segment_path
@@ -82,7 +82,7 @@ class RemovalRecord:
         for base in reversed(gone):
             try:
                 index, _ = load_index(self._files, self._folder, base)
-            except StaleIndex as error:
+            except (StaleIndex, LogError) as error:
                 log.warning("topics of a removed segment not known", segment=base, error=str(error))
                 yield horizon, None
                 return
@@ -111,10 +111,12 @@ class RemovalRecord:
         Positions of streams may be at the ends of the row groups before the merge. So the exact
         ends of topics are read from merged row groups.
         """
+        path = segment_path(self._folder, base)
+        if not path.exists():  # it is only in an object store: it would be fetched
+            return False
         try:
-            data = self._files.read(segment_path(self._folder, base), 0, HEAD_BYTES_MAX)
-            return parse_head(data).last_crc is not None
-        except (OSError, BadHead):
+            return parse_head(self._files.read(path, 0, HEAD_BYTES_MAX)).last_crc is not None
+        except (OSError, BadHead, LogError):
             return False
 
     def _read_ends(self, index: Index, number: int) -> Mapping[str, int] | None:
@@ -144,7 +146,7 @@ class RemovalRecord:
                     strict=True,
                 ):
                     ends[name] = max(offset + 1, ends.get(name, 0))
-        except (LogDamaged, OSError):
+        except (LogError, OSError):
             return None
         return ends
 

@@ -56,7 +56,8 @@ class TopicExpiry:
             for number in range(len(rules))
         ]
         self._later = later
-        self._bytes: dict[tuple[int, int], int] = {}  # of a rule in a closed segment
+        # Bytes of a rule in a closed segment, by the segment's offset and size.
+        self._bytes: dict[tuple[int, int, int], int] = {}
         # Messages of a rule in a row group that was read: by the rule's number, and by the base
         # offset and count of the row group.
         self._rows: dict[tuple[int, int, int], int] = {}
@@ -163,16 +164,17 @@ class TopicExpiry:
         total = 0
         excess = self._excess(number)
         segments = self._catalog.segments()
-        closed = {each.base_offset for each in segments if isinstance(each, Segment)}
-        self._bytes = {key: size for key, size in self._bytes.items() if key[1] in closed}
+        closed = {(each.base_offset, each.size) for each in segments if isinstance(each, Segment)}
+        self._bytes = {key: size for key, size in self._bytes.items() if key[1:] in closed}
         horizon = 0
         for segment in reversed(segments):
-            size = self._bytes.get((number, segment.base_offset))
+            place = (segment.base_offset, segment.size)
+            size = self._bytes.get((number, *place))
             if size is None or total + size > bytes_max:
                 sizes = self._sizes(number, segment)
                 size = sum(sizes)
-                if segment.base_offset in closed:
-                    self._bytes[number, segment.base_offset] = size
+                if place in closed:
+                    self._bytes[number, *place] = size
                 found = _cut(sizes, bytes_max - total, is_first=not total)
                 if found is not None:
                     entry = self._catalog.index(segment).entry(found)
