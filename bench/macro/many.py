@@ -47,16 +47,23 @@ CYCLE: Final = 100_000
 SLOWER_MAX: Final = 1.3
 """How many times slower 100,000 topics may be than one."""
 
-Load = tuple[Callable[[socket.socket], tuple[int, int]], Callable[[int, Callable[[], None]], None]]
+Wait = Callable[[], None]
+Load = tuple[Callable[[socket.socket], tuple[int, int]], Callable[[int, Wait, Wait], None]]
 """Subscribes and returns the size of deliveries before the measurement and in it; publishes to a
-port, and calls a function when the measurement begins, which waits for the deliveries before it."""
+port, and calls a function when the measurement begins, which waits for the deliveries before it. It
+may call another one, which waits for the deliveries of the measurement."""
 
 
 # --- Connections ----------------------------------------------------------------------------------
 
 
-def publish_from(name: str, port: int, connections: int, count: int, started: Any) -> None:  # noqa: ANN401
-    """Send `count` messages, one from each connection in turn."""
+def publish_from(
+    name: str, port: int, connections: int, count: int, *, started: Wait, finished: Wait
+) -> None:
+    """Send `count` messages, one from each connection in turn.
+
+    The connections are open until all messages have arrived: closing them is not measured.
+    """
     wire = WIRES[name]
     with contextlib.ExitStack() as stack:
         peers, sends = [], []
@@ -73,6 +80,7 @@ def publish_from(name: str, port: int, connections: int, count: int, started: An
                 send(frame)
         for peer in peers:
             drain(peer, wire.acknowledged_bytes * (count // connections))
+        finished()
 
 
 def from_connections(name: str, connections: int, count: int) -> Load:
@@ -80,8 +88,8 @@ def from_connections(name: str, connections: int, count: int) -> Load:
         each = WIRES[name].open_subscriber(peer, VALUE)
         return each * connections, each * (count // connections * connections)
 
-    def publish(port: int, started: Callable[[], None]) -> None:
-        publish_from(name, port, connections, count, started)
+    def publish(port: int, started: Wait, finished: Wait) -> None:
+        publish_from(name, port, connections, count, started=started, finished=finished)
 
     return subscribe, publish
 
@@ -130,7 +138,7 @@ def to_topics(name: str, topics: int, count: int, *, own_patterns: bool) -> Load
             size += len(head) + len(VALUE) + 2
         return 0, rounds * size
 
-    def publish(port: int, started: Callable[[], None]) -> None:
+    def publish(port: int, started: Wait, _: Wait) -> None:
         frames = [frame(each) for each in names] * max(1, CYCLE // topics)
         per_write = WRITE_BYTES // len(frames[0])
         blocks = [
@@ -161,13 +169,23 @@ def to_topics(name: str, topics: int, count: int, *, own_patterns: bool) -> Load
 # --- One run --------------------------------------------------------------------------------------
 
 
-def _publishing(publish: Any, port: int, begin: Any, times: "Queue[float]") -> None:  # noqa: ANN401
+def _publishing(
+    publish: Callable[[int, Wait, Wait], None],
+    port: int,
+    begin: Any,  # noqa: ANN401
+    end: Any,  # noqa: ANN401
+    times: "Queue[float]",
+) -> None:
     def started() -> None:
         if not begin.acquire(timeout=SECONDS_MAX):
             raise SystemExit("messages before the measurement did not arrive")
         times.put(time.monotonic())
 
-    publish(port, started)
+    def finished() -> None:
+        if not end.acquire(timeout=SECONDS_MAX):
+            raise SystemExit("messages of the measurement did not arrive")
+
+    publish(port, started, finished)
 
 
 def run(load: Load, port: int, *, count: int) -> float:
@@ -177,13 +195,14 @@ def run(load: Load, port: int, *, count: int) -> float:
     times: Queue[float] = context.Queue()
     with socket.create_connection((HOST, port), SECONDS_MAX) as peer:
         before, size = subscribe(peer)
-        begin = context.Semaphore(0)
-        sender = context.Process(target=_publishing, args=(publish, port, begin, times))
+        begin, end = context.Semaphore(0), context.Semaphore(0)
+        sender = context.Process(target=_publishing, args=(publish, port, begin, end, times))
         sender.start()
         drain(peer, before)
         begin.release()
         drain(peer, size)
         ended = time.monotonic()
+        end.release()
         sender.join(SECONDS_MAX)
     return count / (ended - times.get(timeout=SECONDS_MAX))
 

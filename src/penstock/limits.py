@@ -526,6 +526,10 @@ HANDOVER_BYTES_MAX: Final = 512 * KIB
 The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""
 TLS_HANDOVER_BYTES_MAX: Final = 64 * KIB
 """The same with TLS, whose transports hold text and ciphertext of each client."""
+LATE_WRITE_BYTES_MAX: Final = 64 * KIB
+"""Bytes of a client that wait for the end of a turn of the event loop, to be sent together."""
+LATE_WRITE_SECONDS_MAX: Final = 0.001
+"""The time that they wait in a long turn."""
 RECEIVE_BUFFER_BYTES: Final = 256 * KIB
 """Bytes that a connection reads at once. All connections of an event loop share a read buffer."""
 LARGE_READ_BYTES: Final = 1024 * KIB

@@ -12,6 +12,7 @@ from penstock.limits import (
     BEHIND_TURN_DIVISOR,
     BUSY_TURN_SECONDS_MAX,
     DEFERRED_BYTES_MAX,
+    LATE_WRITE_SECONDS_MAX,
     LOOP_BEHIND_SECONDS,
     LOOP_TURN_SECONDS_MAX,
     PRINCIPAL_TURN_SECONDS_MAX,
@@ -125,7 +126,8 @@ class LoopTurn:
     """The current turn of the event loop. Connections ask it before they process what they read.
 
     The owner of the event loop sets `schedule`, which calls a function in the next turn. Without it
-    no turn is ever over.
+    no turn is ever over. It also sets `flush`, which sends the writes of connections that wait: it
+    is called at the end of a turn, and in a long one every LATE_WRITE_SECONDS_MAX.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class LoopTurn:
         deferred_bytes_max: int = DEFERRED_BYTES_MAX,
     ) -> None:
         self.schedule: Callable[[Callable[[], None]], object] | None = None
+        self.flush: Callable[[], None] = _nothing
         self.deferred_bytes = 0
         """Received bytes that wait for a later turn."""
         self._seconds_max = seconds_max
@@ -143,6 +146,7 @@ class LoopTurn:
         self._always_seconds = busy_seconds_max / BEHIND_TURN_DIVISOR
         self._deferred_bytes_max = deferred_bytes_max
         self._started: float | None = None
+        self._flushed_at = 0.0
         self._deferred_at = 0.0
         self.number = 0
         """Number of the turn."""
@@ -229,9 +233,12 @@ class LoopTurn:
             if self.schedule is None:
                 self.number += 1  # each call is a turn
             else:
-                self._started = now
+                self._started = self._flushed_at = now
                 self.schedule(self.end)
             return False
+        if now - self._flushed_at > LATE_WRITE_SECONDS_MAX:
+            self._flushed_at = now
+            self.flush()
         took = now - self._started
         if took <= self._always_seconds or took <= self.shortened(self._busy_seconds_max, now):
             return False
@@ -255,3 +262,8 @@ class LoopTurn:
         """End the turn: the next one starts with the next read."""
         self._started = None
         self.number += 1
+        self.flush()
+
+
+def _nothing() -> None:
+    pass

@@ -170,6 +170,7 @@ class Server:
                 self.broker.deduplication.topic_deleted(name, next_offset=self.storage.next_offset)
         self.broker.slices.schedule = loop.call_soon
         self.broker.turn.schedule = loop.call_soon
+        self.broker.turn.flush = self._buffer.late_writes.flush
 
         def post(work: Callable[[], None]) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed

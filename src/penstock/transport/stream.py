@@ -5,7 +5,8 @@ incomplete frame, and copies them to the front of the shared buffer before its n
 incomplete frame is read into a buffer of the connection's own until it is complete.
 
 Unsent bytes wait in a queue of references, and the transport gets a small part of them at a time.
-So a frame for many connections that do not read is in memory once.
+So a frame for many connections that do not read is in memory once. Small writes of a connection
+that has written in the same turn of the loop wait there for the end of the turn (`late_writes`).
 
 What is queued is held in the connection's account at each write; the little that the transport has
 is held when `measure` is called. A connection whose incomplete frame finds no memory is not read
@@ -29,6 +30,7 @@ from penstock.limits import (
     LARGE_READ_BYTES,
     LARGE_READ_SECONDS_MAX,
     LARGE_READS_PER_TURN_MAX,
+    LATE_WRITE_BYTES_MAX,
     LINGER_SECONDS_MAX,
     MEMORY_SHORT_READ_BYTES,
     MEMORY_WAIT_SECONDS_MAX,
@@ -38,6 +40,7 @@ from penstock.limits import (
 from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
+from penstock.transport.late_writes import LateWrites
 from penstock.transport.links import next_connection_number, peer_host, peer_name
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
@@ -58,6 +61,7 @@ class ReceiveBuffer:
         """The part for one read."""
         self.is_narrow = False
         self.large_reads = LargeReads()
+        self.late_writes = LateWrites()
         self._last_reader: object = None
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
@@ -127,6 +131,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_handler",
         "_handover_bytes",
         "_input_held",
+        "_late",
         "_own_buffer",
         "_own_filled",
         "_owner",
@@ -140,6 +145,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_tls_written",
         "_transport",
         "_transport_full",
+        "_turn_written",
         "_written",
         "account",
         "certificate_names",
@@ -166,6 +172,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport_full = False
         self._handing_over = False
         self._direct = True  # nothing is queued, and the transport is not full
+        self._late = False  # what is queued waits for the end of the turn only
+        self._turn_written = -1  # the turn of the last write at once
         self._gathers = True  # whether the socket takes bytes as they are
         self._received = 0  # bytes since the start
         self._written = 0
@@ -276,6 +284,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """
         transport = self._transport
         if transport is None or transport.get_extra_info("sslcontext") is not None:
+            self.flush()
             self._closing = True
             self._linger()
             return False
@@ -538,14 +547,35 @@ class StreamConnection(asyncio.BufferedProtocol):
         size = len(data)
         self._written += size
         if self._direct and size <= self._handover_bytes:
-            self._transport.write(data)
+            late_writes = self._owner.buffer.late_writes
+            if self._turn_written != late_writes.turn:
+                self._turn_written = late_writes.turn
+                self._transport.write(data)
+            else:
+                self._late = True
+                late_writes.add(self)
+                self._enqueue(data)
         else:
             self._enqueue(data)
+
+    def flush(self) -> None:
+        """See late_writes.LateWriter."""
+        if not self._late:
+            return
+        self._late = False
+        queue = self._queue
+        if queue:
+            if len(queue) > 1:
+                joined = b"".join(queue)
+                queue.clear()
+                queue.append(joined)
+            self._hand_over_all()
 
     def write_gathered(self, frames: Gathered) -> None:
         """See ports.Link: only what the system does not take at once is copied."""
         if self._transport is None or self._closing:
             return
+        self.flush()
         size, sent = len(frames), 0
         self._written += size
         if self._direct and self._gathers and not self._transport.get_write_buffer_size():
@@ -583,6 +613,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """See ports.Link."""
         if not self._closing and self._transport is not None:
+            self.flush()
             self._closing = True
             if not self._queued_bytes:
                 self._transport.close()
@@ -606,6 +637,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._queue.append(data)
         self._queued_bytes += len(data)
         self._direct = False
+        if self._late:
+            if self._queued_bytes <= min(LATE_WRITE_BYTES_MAX, self._handover_bytes):
+                return
+            self._late = False
+        self._hand_over_all()
+
+    def _hand_over_all(self) -> None:
+        """Give the transport what it takes of the queue, and hold the rest in the account."""
         if not self._handing_over:
             self._hand_over()
         self._hold_output()
