@@ -244,6 +244,11 @@ KAFKA_REFERENCES_PASSED_MAX: Final = 4096
 """References that a fetch for a session passes over, before others have their turn."""
 KAFKA_REFERENCE_SECONDS_MAX: Final = 5.0
 """How long the follower waits for a record that a reference names; then sessions read it."""
+KAFKA_REFERENCE_AGAIN_SECONDS_MAX: Final = 1.0
+"""As above, while records of a namespace are not returned: other partitions wait meanwhile."""
+KAFKA_REFERENCE_PAUSE_SECONDS_MAX: Final = 60.0
+"""Longest pause before it waits for the same namespace and partition again; each is twice as long
+as the one before it."""
 KAFKA_PASSED_SECONDS: Final = 0.25
 """How often the event loop learns that references were passed over."""
 KAFKA_NAMESPACE_AHEAD: Final = 64

@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import errno
 import secrets
 import time
+import types
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +23,15 @@ from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored,
 from penstock.ports.selection import Selection
 from penstock.storage.kafka import followed_references, partition
 from penstock.storage.kafka.client import RecordReader
+from penstock.storage.kafka.followed_references import FollowedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
-from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import BadRecord, Heads, Reference, ReferenceRecord
 from penstock.storage.kafka.transaction import Transaction
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
@@ -387,11 +391,35 @@ def test_a_consumer_of_namespaces_that_failed_is_replaced(
             for number in range(3):
                 await put(writer, "plant-a/1")
                 await used.until(lambda number=number: target.end == number + 1)
-                await asyncio.sleep(0.6)
+                await asyncio.sleep(1.1)
             assert target.passed == [(0, 1), (1, 2)]
             assert target.offsets == [2]
 
     run(use())
+
+
+def test_namespaces_that_kafka_does_not_return_take_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One thread follows all partitions: others wait meanwhile."""
+    now, waited = [0.0], [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(followed_references, "time", clock)
+
+    class Hanging:
+        def get(self, *_: object, seconds_max: float, step: object) -> None:  # noqa: ARG002
+            now[0] += seconds_max
+            waited[0] += seconds_max
+            raise OSError(errno.EIO, "no answer")
+
+    references = FollowedReferences(Heads(0, 0, lambda _: None), "kafka://", lambda: None)
+    partitions = [cast("KafkaPartition", types.SimpleNamespace(number=each)) for each in range(8)]
+    record = ReferenceRecord(0, Reference(0, 1, 0, 0, "a/#", "names-a", 0))
+    while now[0] < 600:
+        for each in partitions:
+            assert references.read(each, cast("NamespaceReader", Hanging()), record) is None
+        now[0] += 0.1
+    assert waited[0] < 0.25 * now[0]
 
 
 def test_versions_that_know_no_references_do_not_take_them_for_row_groups(
