@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import rheos2 as kernel
@@ -420,6 +420,36 @@ def test_namespaces_that_kafka_does_not_return_take_a_small_share_of_the_time(
             assert references.read(each, cast("NamespaceReader", Hanging()), record) is None
         now[0] += 0.1
     assert waited[0] < 0.25 * now[0]
+
+
+def test_a_record_whose_place_kafka_does_not_tell_is_not_acknowledged(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference without a place could not be read by anyone."""
+    noting = Transaction._noting
+    untold = [1]
+
+    def without_place(self: Transaction, places: dict[int, int], number: int) -> Any:
+        noted = noting(self, places, number)
+        if places is not self._apart or not untold:
+            return noted
+        untold.pop()
+        untold_place = types.SimpleNamespace(offset=lambda: None)
+        return lambda error, _: noted(error, cast("Message", untold_place))
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await put(used, "plant-a/1")
+            monkeypatch.setattr(Transaction, "_noting", without_place)
+            receipt = used.storage.append(batch(used, "plant-a/2"), "x")
+            await used.storage.flush()
+            assert not is_safe(receipt, used.storage)
+            await used.until(lambda: used.storage.problem is None)
+            await put(used, "plant-a/3")
+            assert topics_of(used.rows()) == ["plant-a/1", "plant-a/3"]
+            assert counts(options) == [2, 2, 0]
+
+    run(use())
 
 
 def test_versions_that_know_no_references_do_not_take_them_for_row_groups(

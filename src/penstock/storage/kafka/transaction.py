@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.storage.arrow.format.segment import parse_row_group, row_group_times
 from penstock.storage.kafka.client import failure
@@ -23,7 +23,7 @@ from penstock.storage.kafka.records import (
 __all__ = ["Group", "Transaction"]
 
 _Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-_Noted: TypeAlias = Callable[[object, object], None]
+_Noted: TypeAlias = Callable[[KafkaError | None, Message], None]
 """Called with an error or None, and the record that was sent."""
 
 
@@ -59,7 +59,7 @@ class Transaction:
         self._places: dict[int, int] = {}  # in the first topic
         self._apart: dict[int, int] = {}  # in the Kafka topics of namespaces
         self._waiting: list[int] = []
-        self._failed: list[object] = []
+        self._failed: list[KafkaError] = []
 
     def add(self, group: Group) -> None:
         """Send a row group, or keep it if it has to wait."""
@@ -103,11 +103,12 @@ class Transaction:
     def _noting(self, places: dict[int, int], number: int) -> _Noted:
         """Return what notes the place of a record when Kafka has it, or why it has not."""
 
-        def delivered(error: object, message: object) -> None:
-            if error is not None:
-                self._failed.append(error)
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            place = None if error is not None else message.offset()
+            if place is None:  # Kafka may take a record that was sent again without telling where
+                self._failed.append(error or KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER))
             else:
-                places[number] = message.offset()  # type: ignore[attr-defined]
+                places[number] = place
 
         return delivered
 
