@@ -233,6 +233,30 @@ def test_removed_messages_of_a_namespace_are_below_the_horizon(options: KafkaOpt
     run(use())
 
 
+def test_an_import_goes_on_behind_messages_of_a_namespace_that_were_removed(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    """No record of the namespace is left, so only the references tell of them."""
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("other", "plant-a/1", "other"):
+                await put(used, name)
+
+    run(use())
+    remove(options, f"{options.topic}-a", 0, 1)
+    lost: list[tuple[int, int]] = []
+    moved = import_log(
+        KafkaReadOptions(options.bootstrap, options.topic),
+        tmp_path,
+        partition=0,
+        damaged=lambda error: lost.append((error.offset, error.resumes_at)),
+        progress=lambda _: None,
+    )
+    assert (moved.messages, moved.end) == (2, 3)
+    assert lost == [(1, 2)]
+
+
 # --- Kafka's topics -------------------------------------------------------------------------------
 
 
