@@ -257,6 +257,33 @@ def test_an_import_goes_on_behind_messages_of_a_namespace_that_were_removed(
     assert lost == [(1, 2)]
 
 
+def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: KafkaOptions) -> None:
+    """It may be deleted when retention has removed its messages."""
+
+    async def use() -> None:
+        plain = dataclasses.replace(options, namespaces={})
+        reading = KafkaReadOptions(options.bootstrap, options.topic)
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "plant-b/1/x", "other"):
+                await put(used, name)
+        with KafkaLogReader(reading) as reader:
+            async with attached(KafkaLog(plain)) as used:
+                assert reader.refresh()[0] == (0, 3)
+                admin = AdminClient({"bootstrap.servers": options.bootstrap})
+                for future in admin.delete_topics([f"{options.topic}-a"]).values():
+                    future.result(timeout=30)
+                started = time.monotonic()
+                await put(used, "other")
+                assert reader.refresh()[0].end == 4
+                storage = cast("KafkaLog", used.storage)
+                for _ in range(2):
+                    storage._own.load_horizon()
+                    storage._own.load_bounds()
+                assert time.monotonic() - started < 8
+
+    run(use())
+
+
 # --- Kafka's topics -------------------------------------------------------------------------------
 
 

@@ -39,6 +39,7 @@ _POLL_SECONDS: Final = 0.5
 _TAIL_SECONDS: Final = 0.2
 """Longest wait of a reader of new records; it looks whether to stop after that."""
 _RETRY_SECONDS: Final = 0.02
+_NOWHERE: Final = (-1, -1)
 _Answer = TypeVar("_Answer")
 
 
@@ -155,6 +156,23 @@ class RecordReader:
                 raise
 
         return self._ask(ask)
+
+    def bounds_if_there(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """As `bounds`; None if Kafka has no such topic or partition."""
+        place = TopicPartition(topic, partition)
+
+        def ask(left: float) -> tuple[int, int] | None:
+            try:
+                return self._consumer.get_watermark_offsets(place, timeout=left)
+            except KafkaException as error:
+                if error.args[0].code() in _UNKNOWN:
+                    known = self._consumer.list_topics(topic, timeout=max(left, 1.0))
+                    if partition not in known.topics[topic].partitions:
+                        return _NOWHERE
+                raise
+
+        found = self._ask(ask)
+        return None if found == _NOWHERE else found
 
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic; raise OSError."""
@@ -295,14 +313,14 @@ _MOVING: Final = frozenset(
         KafkaError._WAIT_CACHE,  # noqa: SLF001
     }
 )
-_REFUSED: Final = frozenset(
+_UNKNOWN: Final = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     }
 )
+_REFUSED: Final = _UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 class Consumers:

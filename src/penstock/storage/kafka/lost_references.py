@@ -32,8 +32,8 @@ class LostReferences:
     def find(self, reader: RecordReader) -> None:
         """Ask Kafka which topics of namespaces the partition uses; raise OSError."""
         for topic in self._namespaces() - self._first.copy().keys():
-            is_there = self._partition in reader.partitions(topic)
-            if is_there and reader.bounds(topic, self._partition)[1] > 0:
+            bounds = reader.bounds_if_there(topic, self._partition)
+            if bounds is not None and bounds[1] > 0:
                 self._first.setdefault(topic, 0)
 
     def met(self, record: ReferenceRecord) -> None:
@@ -43,7 +43,10 @@ class LostReferences:
     def load(self, reader: RecordReader) -> None:
         """Ask Kafka what retention has removed from topics that are known; raise OSError."""
         for topic, before in self._first.copy().items():
-            first, end = reader.bounds(topic, self._partition)
+            bounds = reader.bounds_if_there(topic, self._partition)
+            if bounds is None:
+                continue  # it was deleted: readers of its messages find out
+            first, end = bounds
             if first == before:
                 continue
             if first < end:
