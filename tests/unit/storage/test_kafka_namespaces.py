@@ -21,7 +21,7 @@ from penstock.errors import KafkaUnusable, OffsetBelowHorizon
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, partition
+from penstock.storage.kafka import followed_references, log, partition
 from penstock.storage.kafka.client import RecordReader
 from penstock.storage.kafka.followed_references import FollowedReferences
 from penstock.storage.kafka.log import KafkaLog
@@ -32,6 +32,7 @@ from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import BadRecord, Heads, Reference, ReferenceRecord
+from penstock.storage.kafka.state import StateTopic
 from penstock.storage.kafka.transaction import Transaction
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
@@ -209,7 +210,9 @@ def test_a_fetch_for_other_topics_reads_no_namespace(
 # --- Retention ------------------------------------------------------------------------------------
 
 
-def test_removed_messages_of_a_namespace_are_below_the_horizon(options: KafkaOptions) -> None:
+def test_removed_messages_of_a_namespace_are_below_the_horizon(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use() -> None:
         async with attached(KafkaLog(options)) as used:
             for name in ("plant-a/1", "other", "plant-a/2", "other", "plant-a/3"):
@@ -223,6 +226,7 @@ def test_removed_messages_of_a_namespace_are_below_the_horizon(options: KafkaOpt
             await put(used, "other")
         with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
             assert reader.refresh()[0] == (3, 6)
+            monkeypatch.setattr(StateTopic, "ends", lambda *_: {})
             remove(options, f"{options.topic}-a", 0, 5)
             assert reader.refresh()[0] == (3, 6)  # no record is left that would tell
             with pytest.raises(OffsetBelowHorizon) as raised:
@@ -255,6 +259,32 @@ def test_an_import_goes_on_behind_messages_of_a_namespace_that_were_removed(
     )
     assert (moved.messages, moved.end) == (2, 3)
     assert lost == [(1, 2)]
+
+
+def test_the_last_messages_of_a_namespace_that_were_removed_are_below_the_horizon(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left in its Kafka topic that would tell: the node that wrote them has."""
+    topic = f"{options.topic}-a"
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "other", "plant-a/2", "other"):
+                await put(used, name)
+        async with attached(KafkaLog(options)) as used:  # one that starts tells it too
+            remove(options, topic, 0, 3)
+            with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
+                assert reader.refresh()[0] == (3, 4)
+            assert topics_of(used.rows(start=3)) == ["other"]
+        monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+        async with attached(KafkaLog(options)) as used:
+            assert used.storage.bounds()[0] == (3, 4)
+            await put(used, "plant-a/3")
+            assert used.storage.bounds()[0] == (3, 5)
+            remove(options, topic, 0, 5)
+            await used.until(lambda: used.storage.bounds()[0] == (5, 5))
+
+    run(use())
 
 
 def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: KafkaOptions) -> None:

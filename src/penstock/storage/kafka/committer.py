@@ -40,9 +40,12 @@ from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
 from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
 from penstock.storage.kafka.state import (
+    ENDS,
     HEAD,
     NAMESPACE,
     NODE,
+    NamespaceEnd,
+    NamespaceEnds,
     NamespaceState,
     NodeState,
     StateTopic,
@@ -91,7 +94,7 @@ class KafkaCommitter:
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
         self._namespaces = namespaces
-        self._ends: dict[str, int] = {}  # of the last row group in each Kafka topic of a namespace
+        self._ends: dict[str, NamespaceEnd] = {}  # of each Kafka topic of a namespace
         self._done = done
         self._written = written
         self._lost = lost
@@ -219,7 +222,7 @@ class KafkaCommitter:
             return
         self._sending = changes
         try:
-            sent = self._transact(self._groups(commit), self._sending)
+            sent, ends = self._transact(self._groups(commit), self._sending)
         except Replaced:
             raise
         except BaseException:
@@ -228,11 +231,10 @@ class KafkaCommitter:
             raise
         changes, self._sending = self._sending, {}
         self._state.apply(changes)
-        for (value, _, _, namespace), place in sent:
+        self._ends = ends
+        for (value, _, _, _), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
             record = GroupRecord(place, group, self._heads.own)
-            if namespace is not None:
-                self._ends[namespace.topic] = record.end_offset
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
@@ -285,7 +287,7 @@ class KafkaCommitter:
         changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
-        changes |= self._namespace_states()
+        changes |= self._namespace_states() | self._told_ends()
         try:
             self._transact(iter(()), changes)
         except _Fenced as error:
@@ -305,15 +307,36 @@ class KafkaCommitter:
         return changes
 
     def _load_ends(self) -> None:
-        """Find the last row group of each namespace; raise OSError."""
-        self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
+        """Find the last row group of each namespace; raise OSError.
+
+        Those that retention has removed are told in the state of the log.
+        """
+        self._ends = self._state.ends(self._options.node) | self._ends
+        for topic in self._namespaces.topics:
+            found = self._partition.last_of(topic)
+            self.step()
+            if found is not None:
+                self._ends[topic] = found
+
+    def _told_ends(self) -> dict[str, bytes | None]:
+        """Return what readers need to know of the ends of namespaces, if it is new."""
+        if self._ends == self._state.ends(self._options.node):
+            return {}
+        content = msgspec.json.encode(NamespaceEnds(self._ends))
+        return {f"{ENDS}{self._options.node}": content}
+
+    def tell_ends(self) -> None:
+        """Write the ends of namespaces to the state of the log, if they are new; raise OSError."""
+        for key, content in self._told_ends().items():
+            self._state.put(key, content)
+            self.step()
 
     def _transact(
         self, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[Group, int]]:
-        """Commit records; return the groups and their places. Raise OSError or Replaced.
+    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        """Commit records; return the groups with their places, and the ends of namespaces.
 
-        `changes` are those after the last group.
+        `changes` are those after the last group. Raise OSError or Replaced.
         """
         producer = self._producer
         if producer is None:
@@ -329,7 +352,7 @@ class KafkaCommitter:
 
     def _send(
         self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[Group, int]]:
+    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
         """Send records and commit them; raise OSError, KafkaException or BufferError."""
         deadline = time.monotonic() + self._seconds_max
         transaction = Transaction(producer, self._options, self._heads, self._ends)
@@ -353,7 +376,7 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        return transaction.places()
+        return transaction.places(), transaction.ends
 
     def _flush(self, producer: Producer, deadline: float) -> None:
         """Wait for the answers to all records; raise OSError."""

@@ -5,11 +5,12 @@ count as removed, so that no reader passes over a gap without a word.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from penstock.storage.kafka.client import RecordReader, RecordsRemoved
 from penstock.storage.kafka.records import ReferenceRecord, previous_end
+from penstock.storage.kafka.state import NamespaceEnd
 
 __all__ = ["LostReferences"]
 
@@ -18,12 +19,19 @@ class LostReferences:
     """What one partition has lost in the Kafka topics of namespaces. Any thread may use it.
 
     The first record of such a topic names the end of the one before it. If there is no record any
-    more, a reader that meets a reference finds out.
+    more, the node that wrote them has told where the last one was, every few seconds. What it has
+    not told, a reader that meets a reference finds out.
     """
 
-    def __init__(self, partition: int, namespaces: Callable[[], AbstractSet[str]]) -> None:
+    def __init__(
+        self,
+        partition: int,
+        namespaces: Callable[[], AbstractSet[str]],
+        ends: Callable[[], Mapping[str, NamespaceEnd]],
+    ) -> None:
         self._partition = partition
         self._namespaces = namespaces
+        self._ends = ends
         self._lock = threading.Lock()
         self._first: dict[str, int] = {}  # Kafka's first offset of each topic that has messages
         self.end = 0
@@ -42,11 +50,15 @@ class LostReferences:
 
     def load(self, reader: RecordReader) -> None:
         """Ask Kafka what retention has removed from topics that are known; raise OSError."""
+        ends = self._ends()
         for topic, before in self._first.copy().items():
             bounds = reader.bounds_if_there(topic, self._partition)
             if bounds is None:
                 continue  # it was deleted: readers of its messages find out
             first, end = bounds
+            last = ends.get(topic)
+            if last is not None and first > last.place:
+                self._raise(last.end)
             if first == before:
                 continue
             if first < end:

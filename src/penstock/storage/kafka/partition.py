@@ -10,7 +10,7 @@ read the Kafka topic of the namespace.
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
@@ -37,6 +37,7 @@ from penstock.storage.kafka.records import (
     Reference,
     ReferenceRecord,
 )
+from penstock.storage.kafka.state import NamespaceEnd
 
 __all__ = ["KafkaPartition", "Wants"]
 
@@ -58,8 +59,8 @@ class _Anchor(NamedTuple):
 class KafkaPartition:
     """The committed messages of one partition. Any thread may call it; methods may block.
 
-    `namespaces` returns the Kafka topics of all namespaces. Raise OSError where Kafka does not
-    answer.
+    `namespaces` returns the Kafka topics of all namespaces, `ends` the last row groups of this
+    partition in them, as far as its node has told. Raise OSError where Kafka does not answer.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class KafkaPartition:
         topic: str,
         number: int,
         namespaces: Callable[[], AbstractSet[str]] = frozenset,
+        ends: Callable[[], Mapping[str, NamespaceEnd]] = dict,
     ) -> None:
         self.number = number
         self._topic = topic
@@ -79,7 +81,7 @@ class KafkaPartition:
         self._lock = threading.Lock()
         self._anchors: list[_Anchor] = []  # in order of offsets, and of places
         self._cache = cache
-        self._lost = LostReferences(number, namespaces)
+        self._lost = LostReferences(number, namespaces, ends)
         self._damage: dict[int, DamagedRange] = {}  # by first offset
         self._bad: dict[int, str] = {}  # why records cannot be read, by place
         self._first_place = 0
@@ -168,12 +170,12 @@ class KafkaPartition:
         """The place of the first record, as far as it is known."""
         return self._first_place
 
-    def last_end(self, topic: str) -> int:
-        """Return the end of this partition's last row group in a namespace's topic, 0 if none."""
+    def last_of(self, topic: str) -> NamespaceEnd | None:
+        """Return this partition's last row group in a namespace's topic; None if there is none."""
         with self._consumers.take() as reader:
             first, end = reader.bounds(topic, self.number)
             found = self._last(reader, first, end, topic)
-        return 0 if found is None else found.end_offset
+        return None if found is None else NamespaceEnd(found.place, found.end_offset)
 
     def _last(
         self, reader: RecordReader, first: int, end: int, topic: str = ""

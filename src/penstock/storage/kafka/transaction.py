@@ -19,6 +19,7 @@ from penstock.storage.kafka.records import (
     Heads,
     Reference,
 )
+from penstock.storage.kafka.state import NamespaceEnd
 
 __all__ = ["Group", "Transaction"]
 
@@ -44,17 +45,23 @@ class Transaction:
 
     A reference needs the place of its row group, which Kafka answers. So from the first row group
     of a namespace on, what is for the first topic waits: the caller flushes the producer, then
-    calls `send_waiting`. `ends` are those of the last row group in each Kafka topic of a namespace.
+    calls `send_waiting`. `ends` are the last row groups in Kafka topics of namespaces.
     Methods raise KafkaException or BufferError.
     """
 
     def __init__(
-        self, producer: Producer, options: KafkaOptions, heads: Heads, ends: Mapping[str, int]
+        self,
+        producer: Producer,
+        options: KafkaOptions,
+        heads: Heads,
+        ends: Mapping[str, NamespaceEnd],
     ) -> None:
         self._producer = producer
         self._options = options
         self._head = heads.own_name.encode()
-        self._ends = dict(ends)
+        self._ends = {topic: last.end for topic, last in ends.items()}
+        self.ends = dict(ends)
+        """The last row group in each Kafka topic of a namespace, with those that were sent."""
         self._groups: list[Group] = []
         self._places: dict[int, int] = {}  # in the first topic
         self._apart: dict[int, int] = {}  # in the Kafka topics of namespaces
@@ -140,6 +147,8 @@ class Transaction:
     ) -> None:
         """Send the reference to a row group to the first topic."""
         row_group = parse_row_group(group.value)
+        end = row_group.base_offset + row_group.count
+        self.ends[namespace.topic] = NamespaceEnd(place, end)
         reference = Reference(
             base_offset=row_group.base_offset,
             count=row_group.count,
