@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import KafkaUnusable, OffsetBelowHorizon
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
@@ -562,6 +563,36 @@ def test_patterns_are_tried_in_order() -> None:
     assert spaces.common([b"a/c", b"b"]) is None
     assert spaces.common([b"a/c", b""]) is None
     assert spaces.common([]) is None
+
+
+def test_only_topics_that_are_used_are_compared_with_patterns() -> None:
+    """A node may know a million topics when it starts."""
+    compared: list[str] = []
+
+    class Counting(Namespaces):
+        def of_topic(self, name: str) -> int:
+            compared.append(name)
+            return super().of_topic(name)
+
+    spaces = Counting({"a/#": "one", "b/#": "two"})
+    topics = TopicTable()
+    for name in ("c", "a/1", "a/2", "b/1", "d"):
+        topics.intern(name)
+
+    def of(*names: str) -> int:
+        found = Batch()
+        frames = b"".join(
+            rheos2.encode(rheos2.Event(bytes(16), OpCode.PUBLISH, name.encode(), b"v"))
+            for name in names
+        )
+        assert kernel.scan(frames, 0, found, topics, Sender(bytes(16), 7)) == len(frames)
+        return spaces.of_batch(found, topics)
+
+    assert [of("a/1"), of("a/1", "a/2", "a/1"), of("c", "a/1")] == [1, 1, 0]
+    assert sorted(compared) == ["a/1", "a/2", "c"]
+    assert [of("a/1", "b/1"), of("a/1", "c"), of("a/2", "a/3")] == [0, 0, 1]
+    assert [of("b/1"), of("b/1", "a/1", "b/1")] == [2, 0]
+    assert sorted(compared) == ["a/1", "a/2", "a/3", "b/1", "c"]
 
 
 def test_a_writer_that_is_replaced_in_a_transaction_leaves_no_reference(
