@@ -18,7 +18,7 @@ from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
-from penstock.errors import KafkaUnusable, OffsetBelowHorizon
+from penstock.errors import KafkaUnusable, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
@@ -204,6 +204,37 @@ def test_a_fetch_for_other_topics_reads_no_namespace(
             assert ([each.base_offset for each in found.groups], found.end) == ([3], 4)
             found = await used.fetch(4, new_topic_filter(["other"]))
             assert found == Fetched((), 5)
+
+    run(use())
+
+
+def test_sessions_that_wait_for_a_namespace_do_not_hold_up_other_reads(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few threads read for all sessions; Kafka does not return a record of the namespace."""
+    seconds = 0.3
+
+    def hanging(*_: object, **_more: object) -> None:
+        time.sleep(seconds)
+        raise OSError(errno.EIO, "no answer")
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "other"):
+                await put(used, name)
+        async with attached(KafkaLog(options)) as used:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RecordReader, "at", hanging)
+                started = time.monotonic()
+                waiting = [asyncio.ensure_future(used.fetch(0)) for _ in range(20)]
+                await asyncio.sleep(0)
+                assert isinstance(await used.fetch(1), Fetched)
+                assert time.monotonic() - started < 5 * seconds
+                for each in asyncio.as_completed(waiting):
+                    assert isinstance(await each, OffsetPastEnd)
+            assert isinstance(await used.fetch(0), OffsetPastEnd), "it is asked again later"
+            monkeypatch.setattr(partition, "time", types.SimpleNamespace(monotonic=lambda: 1e12))
+            assert isinstance(await used.fetch(0), Fetched)
 
     run(use())
 

@@ -196,18 +196,25 @@ class RecordReader:
                 raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
             time.sleep(_RETRY_SECONDS)
 
-    def records(self, topic: str, partition: int, offset: int) -> Generator[Message, None, None]:
+    def records(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> Generator[Message, None, None]:
         """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError."""
         consumer = self._consumer
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
-            deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+            deadline = time.monotonic() + seconds_max
             while True:
                 for message in self._next():
                     error = message.error()
                     if error is None:
                         yield message
-                        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+                        deadline = time.monotonic() + seconds_max
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return
                     elif error.code() in REMOVED:
@@ -215,7 +222,7 @@ class RecordReader:
                     elif is_final(error):
                         raise failure(error)
                 if time.monotonic() > deadline:
-                    raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+                    raise self._connection.timed_out(seconds_max)
         except KafkaException as error:
             raise failure(error) from error
         finally:
@@ -232,20 +239,29 @@ class RecordReader:
         with contextlib.closing(self.records(topic, partition, offset)) as records:
             return next(records, None)
 
-    def at(self, topic: str, partition: int, offset: int) -> Message:
+    def at(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> Message:
         """Return the committed record at a Kafka offset; raise RecordsRemoved or OSError.
 
         It may come a little later than other records of its transaction.
         """
-        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while True:
-            found = self.first(topic, partition, offset)
+            records = self.records(topic, partition, offset, seconds_max=seconds_max)
+            with contextlib.closing(records):
+                found = next(records, None)
             if found is not None:
                 if found.offset() != offset:
                     raise RecordsRemoved
                 return found
             if time.monotonic() > deadline:
-                raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+                raise self._connection.timed_out(seconds_max)
 
     def at_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Return Kafka's first offset of a time or later, None if there is none; raise OSError."""

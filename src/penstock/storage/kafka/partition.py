@@ -8,7 +8,9 @@ A reference has the offsets of the row group that it names. So only readers that
 read the Kafka topic of the namespace.
 """
 
+import errno
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -17,11 +19,13 @@ from typing import NamedTuple, TypeAlias
 import structlog
 from confluent_kafka import Message
 
-from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import (
     KAFKA_ANCHORS_MAX,
     KAFKA_BAD_RECORDS_MAX,
     KAFKA_READ_SECONDS_MAX,
+    KAFKA_REFERENCE_AGAIN_SECONDS_MAX,
+    KAFKA_REFERENCE_SECONDS_MAX,
     KAFKA_STEPS_BACK_MIN,
 )
 from penstock.ports import Bounds, DamagedRange
@@ -39,13 +43,17 @@ from penstock.storage.kafka.records import (
 )
 from penstock.storage.kafka.state import NamespaceEnd
 
-__all__ = ["KafkaPartition", "Wants"]
+__all__ = ["KafkaPartition", "NotAsked", "Wants"]
 
 log = structlog.get_logger("penstock.log")
 
 
 Wants: TypeAlias = Callable[[str], bool]
 """Tells whether topics of a pattern may be wanted."""
+
+
+class NotAsked(OSError):
+    """Kafka has not returned a record of the same namespace a moment ago."""
 
 
 class _Anchor(NamedTuple):
@@ -81,6 +89,7 @@ class KafkaPartition:
         self._lock = threading.Lock()
         self._anchors: list[_Anchor] = []  # in order of offsets, and of places
         self._cache = cache
+        self._asked_from: dict[str, float] = {}  # when topics that did not answer are asked again
         self._lost = LostReferences(number, namespaces, ends)
         self._damage: dict[int, DamagedRange] = {}  # by first offset
         self._bad: dict[int, str] = {}  # why records cannot be read, by place
@@ -253,9 +262,37 @@ class KafkaPartition:
         return found if isinstance(found, GroupRecord) else self.fetch(found)
 
     def fetch(self, record: ReferenceRecord) -> GroupRecord:
-        """Return the row group of a reference; raise as `resolve` does."""
-        with self._consumers.take() as reader:
-            return self.resolve(record, lambda each: reader.at(each.topic, self.number, each.place))
+        """Return the row group of a reference; raise as `resolve` does, or NotAsked.
+
+        A few threads read for all sessions. So when Kafka has not returned a record, one of them
+        asks again for that namespace, after a pause and for a moment.
+        """
+        topic, seconds_max = record.reference.topic, KAFKA_READ_SECONDS_MAX
+        with self._lock:
+            now, until = time.monotonic(), self._asked_from.get(topic)
+            if until is not None:
+                if now < until:
+                    raise NotAsked(errno.EIO, f"Kafka: no answer for topic {topic!r} so far")
+                seconds_max = min(seconds_max, KAFKA_REFERENCE_AGAIN_SECONDS_MAX)
+                self._asked_from[topic] = now + KAFKA_READ_SECONDS_MAX
+
+        def get(each: Reference) -> Message:
+            return reader.at(each.topic, self.number, each.place, seconds_max=seconds_max)
+
+        try:
+            with self._consumers.take() as reader:
+                found = self.resolve(record, get)
+        except OSError:
+            with self._lock:
+                self._asked_from[topic] = time.monotonic() + KAFKA_REFERENCE_SECONDS_MAX
+            raise
+        except LogError:
+            with self._lock:
+                self._asked_from.pop(topic, None)
+            raise
+        with self._lock:
+            self._asked_from.pop(topic, None)
+        return found
 
     def find_record(self, offset: int) -> LogRecord:
         """As `find`; return a reference as it is, unless its row group is in memory."""
