@@ -248,6 +248,11 @@ KAFKA_REFERENCES_PASSED_MAX: Final = 4096
 KAFKA_REFERENCE_SECONDS_MAX: Final = 5.0
 """How long the follower waits for the record that a reference names; then sessions read it from the
 log."""
+KAFKA_REFERENCE_AGAIN_SECONDS_MAX: Final = 1.0
+"""The same while Kafka does not return records of a namespace: other partitions wait meanwhile."""
+KAFKA_REFERENCE_PAUSE_SECONDS_MAX: Final = 60.0
+"""Longest pause before the follower waits for the same namespace and partition again. Each pause is
+twice as long as the one before it."""
 KAFKA_PASSED_SECONDS: Final = 0.25
 """Interval in which passed references are reported to the event loop."""
 KAFKA_NAMESPACE_AHEAD: Final = 64

@@ -5,15 +5,12 @@ them, in a thread of its own. Subscriptions begin and end in the event loop's th
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
 
 from penstock.core.slices import Slices
 from penstock.limits import INTEREST_PATTERNS_MAX, ROUTING_STEPS
 from penstock.patterns import overlaps
 
 __all__ = ["Interest"]
-
-_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Interest:
@@ -38,8 +35,14 @@ class Interest:
         return needed is None or bool(needed) or watched in self._looking
 
     def subscribed(self, watched: str) -> Collection[str]:
-        """Return the subscribed patterns that may match the same topics as a watched pattern."""
-        return self._needed.get(watched, _NONE)
+        """Return the subscribed patterns that may match the same topics as a pattern.
+
+        One that is not watched, or not yet compared with all subscribed ones, is compared now.
+        """
+        needed = self._needed.get(watched)
+        if needed is None or watched in self._looking:
+            return {text for text in self._subscribed if overlaps(text, watched)}
+        return needed
 
     def watch(self, pattern: str) -> None:
         """Watch a pattern from now on, unless INTEREST_PATTERNS_MAX are watched already."""

@@ -137,6 +137,9 @@ def test_a_pattern_that_is_watched_late_is_needed_until_all_were_compared() -> N
     interest.watch("plant/#")
     assert interest.wants("plant/#")
     assert interest.wants("unknown/#")
+    assert interest.subscribed("other/+") == set(subscribed)
+    interest.watch("other/1")
+    assert interest.subscribed("other/1") == {"other/1"}, "it was not compared with all yet"
     while len(slices):
         slices.run()
     assert not interest.wants("plant/#")
@@ -155,3 +158,18 @@ def test_patterns_beyond_the_limit_are_always_needed() -> None:
         interest.watch(f"{number}/#")
     assert not interest.wants("0/#")
     assert interest.wants(f"{INTEREST_PATTERNS_MAX}/#")
+
+
+def test_messages_that_could_not_be_read_come_from_the_log_for_any_pattern() -> None:
+    """The follower leaves them to the log, also those of patterns that are not watched."""
+    reader = Reader()
+    for number in range(INTEREST_PATTERNS_MAX):
+        reader.pair.following.pattern_found(f"{number}/#")
+    client, other = reader.pair.desk.join("channel/1"), reader.pair.desk.join("plant/#")
+    for number in range(2):
+        reader.publish(number, apart=True)
+    reader.pair.following.messages_passed(NODE, 0, 2, {"channel/#"})
+    assert other.live
+    reader.settle()
+    assert client.read() == words("0 1")
+    assert client.live

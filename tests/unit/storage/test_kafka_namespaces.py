@@ -2,32 +2,38 @@
 
 import asyncio
 import dataclasses
+import errno
 import secrets
 import time
+import types
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
+from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
-from penstock.errors import KafkaUnusable, OffsetBelowHorizon
+from penstock.errors import KafkaUnusable, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, partition
+from penstock.storage.kafka import followed_references, log, partition
 from penstock.storage.kafka.client import RecordReader
+from penstock.storage.kafka.followed_references import FollowedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
-from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.records import BadRecord, Heads, Reference, ReferenceRecord
+from penstock.storage.kafka.state import StateTopic
 from penstock.storage.kafka.transaction import Transaction
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
@@ -202,10 +208,43 @@ def test_a_fetch_for_other_topics_reads_no_namespace(
     run(use())
 
 
+def test_sessions_that_wait_for_a_namespace_do_not_hold_up_other_reads(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few threads read for all sessions; Kafka does not return a record of the namespace."""
+    seconds = 0.3
+
+    def hanging(*_: object, **_more: object) -> None:
+        time.sleep(seconds)
+        raise OSError(errno.EIO, "no answer")
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "other"):
+                await put(used, name)
+        async with attached(KafkaLog(options)) as used:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RecordReader, "at", hanging)
+                started = time.monotonic()
+                waiting = [asyncio.ensure_future(used.fetch(0)) for _ in range(20)]
+                await asyncio.sleep(0)
+                assert isinstance(await used.fetch(1), Fetched)
+                assert time.monotonic() - started < 5 * seconds
+                for each in asyncio.as_completed(waiting):
+                    assert isinstance(await each, OffsetPastEnd)
+            assert isinstance(await used.fetch(0), OffsetPastEnd), "it is asked again later"
+            monkeypatch.setattr(partition, "time", types.SimpleNamespace(monotonic=lambda: 1e12))
+            assert isinstance(await used.fetch(0), Fetched)
+
+    run(use())
+
+
 # --- Retention ------------------------------------------------------------------------------------
 
 
-def test_removed_messages_of_a_namespace_are_below_the_horizon(options: KafkaOptions) -> None:
+def test_removed_messages_of_a_namespace_are_below_the_horizon(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def use() -> None:
         async with attached(KafkaLog(options)) as used:
             for name in ("plant-a/1", "other", "plant-a/2", "other", "plant-a/3"):
@@ -219,12 +258,90 @@ def test_removed_messages_of_a_namespace_are_below_the_horizon(options: KafkaOpt
             await put(used, "other")
         with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
             assert reader.refresh()[0] == (3, 6)
+            monkeypatch.setattr(StateTopic, "ends", lambda *_: {})
             remove(options, f"{options.topic}-a", 0, 5)
             assert reader.refresh()[0] == (3, 6)  # no record is left that would tell
             with pytest.raises(OffsetBelowHorizon) as raised:
                 list(reader.scanner.partition(0).walk(3, 6))
             assert raised.value.horizon == 5
             assert reader.refresh()[0] == (5, 6)
+
+    run(use())
+
+
+def test_an_import_goes_on_behind_messages_of_a_namespace_that_were_removed(
+    options: KafkaOptions, tmp_path: Path
+) -> None:
+    """No record of the namespace is left, so only the references tell of them."""
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("other", "plant-a/1", "other"):
+                await put(used, name)
+
+    run(use())
+    remove(options, f"{options.topic}-a", 0, 1)
+    lost: list[tuple[int, int]] = []
+    moved = import_log(
+        KafkaReadOptions(options.bootstrap, options.topic),
+        tmp_path,
+        partition=0,
+        damaged=lambda error: lost.append((error.offset, error.resumes_at)),
+        progress=lambda _: None,
+    )
+    assert (moved.messages, moved.end) == (2, 3)
+    assert lost == [(1, 2)]
+
+
+def test_the_last_messages_of_a_namespace_that_were_removed_are_below_the_horizon(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left in its Kafka topic that would tell: the node that wrote them has."""
+    topic = f"{options.topic}-a"
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "other", "plant-a/2", "other"):
+                await put(used, name)
+        async with attached(KafkaLog(options)) as used:  # one that starts tells it too
+            remove(options, topic, 0, 3)
+            with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
+                assert reader.refresh()[0] == (3, 4)
+            assert topics_of(used.rows(start=3)) == ["other"]
+        monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+        async with attached(KafkaLog(options)) as used:
+            assert used.storage.bounds()[0] == (3, 4)
+            await put(used, "plant-a/3")
+            assert used.storage.bounds()[0] == (3, 5)
+            remove(options, topic, 0, 5)
+            await used.until(lambda: used.storage.bounds()[0] == (5, 5))
+
+    run(use())
+
+
+def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: KafkaOptions) -> None:
+    """It may be deleted when retention has removed its messages."""
+
+    async def use() -> None:
+        plain = dataclasses.replace(options, namespaces={})
+        reading = KafkaReadOptions(options.bootstrap, options.topic)
+        async with attached(KafkaLog(options)) as used:
+            for name in ("plant-a/1", "plant-b/1/x", "other"):
+                await put(used, name)
+        with KafkaLogReader(reading) as reader:
+            async with attached(KafkaLog(plain)) as used:
+                assert reader.refresh()[0] == (0, 3)
+                admin = AdminClient({"bootstrap.servers": options.bootstrap})
+                for future in admin.delete_topics([f"{options.topic}-a"]).values():
+                    future.result(timeout=30)
+                started = time.monotonic()
+                await put(used, "other")
+                await used.until(lambda: reader.refresh()[0].end == 4)  # Kafka shows it soon
+                storage = cast("KafkaLog", used.storage)
+                for _ in range(2):
+                    storage._own.load_horizon()
+                    storage._own.load_bounds()
+                assert time.monotonic() - started < 8
 
     run(use())
 
@@ -387,9 +504,63 @@ def test_a_consumer_of_namespaces_that_failed_is_replaced(
             for number in range(3):
                 await put(writer, "plant-a/1")
                 await used.until(lambda number=number: target.end == number + 1)
-                await asyncio.sleep(0.6)
+                await asyncio.sleep(1.1)
             assert target.passed == [(0, 1), (1, 2)]
             assert target.offsets == [2]
+
+    run(use())
+
+
+def test_namespaces_that_kafka_does_not_return_take_a_small_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One thread follows all partitions: others wait meanwhile."""
+    now, waited = [0.0], [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(followed_references, "time", clock)
+
+    class Hanging:
+        def get(self, *_: object, seconds_max: float, step: object) -> None:  # noqa: ARG002
+            now[0] += seconds_max
+            waited[0] += seconds_max
+            raise OSError(errno.EIO, "no answer")
+
+    references = FollowedReferences(Heads(0, 0, lambda _: None), "kafka://", lambda: None)
+    partitions = [cast("KafkaPartition", types.SimpleNamespace(number=each)) for each in range(8)]
+    record = ReferenceRecord(0, Reference(0, 1, 0, 0, "a/#", "names-a", 0))
+    while now[0] < 600:
+        for each in partitions:
+            assert references.read(each, cast("NamespaceReader", Hanging()), record) is None
+        now[0] += 0.1
+    assert waited[0] < 0.25 * now[0]
+
+
+def test_a_record_whose_place_kafka_does_not_tell_is_not_acknowledged(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference without a place could not be read by anyone."""
+    noting = Transaction._noting
+    untold = [1]
+
+    def without_place(self: Transaction, places: dict[int, int], number: int) -> Any:
+        noted = noting(self, places, number)
+        if places is not self._apart or not untold:
+            return noted
+        untold.pop()
+        untold_place = types.SimpleNamespace(offset=lambda: None)
+        return lambda error, _: noted(error, cast("Message", untold_place))
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await put(used, "plant-a/1")
+            monkeypatch.setattr(Transaction, "_noting", without_place)
+            receipt = used.storage.append(batch(used, "plant-a/2"), "x")
+            await used.storage.flush()
+            assert not is_safe(receipt, used.storage)
+            await used.until(lambda: used.storage.problem is None)
+            await put(used, "plant-a/3")
+            assert topics_of(used.rows()) == ["plant-a/1", "plant-a/3"]
+            assert counts(options) == [2, 2, 0]
 
     run(use())
 
@@ -423,6 +594,36 @@ def test_patterns_are_tried_in_order() -> None:
     assert spaces.common([b"a/c", b"b"]) is None
     assert spaces.common([b"a/c", b""]) is None
     assert spaces.common([]) is None
+
+
+def test_only_topics_that_are_used_are_compared_with_patterns() -> None:
+    """A node may know a million topics when it starts."""
+    compared: list[str] = []
+
+    class Counting(Namespaces):
+        def of_topic(self, name: str) -> int:
+            compared.append(name)
+            return super().of_topic(name)
+
+    spaces = Counting({"a/#": "one", "b/#": "two"})
+    topics = TopicTable()
+    for name in ("c", "a/1", "a/2", "b/1", "d"):
+        topics.intern(name)
+
+    def of(*names: str) -> int:
+        found = Batch()
+        frames = b"".join(
+            rheos2.encode(rheos2.Event(bytes(16), OpCode.PUBLISH, name.encode(), b"v"))
+            for name in names
+        )
+        assert kernel.scan(frames, 0, found, topics, Sender(bytes(16), 7)) == len(frames)
+        return spaces.of_batch(found, topics)
+
+    assert [of("a/1"), of("a/1", "a/2", "a/1"), of("c", "a/1")] == [1, 1, 0]
+    assert sorted(compared) == ["a/1", "a/2", "c"]
+    assert [of("a/1", "b/1"), of("a/1", "c"), of("a/2", "a/3")] == [0, 0, 1]
+    assert [of("b/1"), of("b/1", "a/1", "b/1")] == [2, 0]
+    assert sorted(compared) == ["a/1", "a/2", "a/3", "b/1", "c"]
 
 
 def test_a_writer_that_is_replaced_in_a_transaction_leaves_no_reference(

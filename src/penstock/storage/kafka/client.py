@@ -39,6 +39,7 @@ _POLL_SECONDS: Final = 0.5
 _TAIL_SECONDS: Final = 0.2
 """Longest wait of a reader of new records; it looks whether to stop after that."""
 _RETRY_SECONDS: Final = 0.02
+_NOWHERE: Final = (-1, -1)
 _Answer = TypeVar("_Answer")
 
 
@@ -156,6 +157,23 @@ class RecordReader:
 
         return self._ask(ask)
 
+    def bounds_if_there(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """As `bounds`; None if Kafka has no such topic or partition."""
+        place = TopicPartition(topic, partition)
+
+        def ask(left: float) -> tuple[int, int] | None:
+            try:
+                return self._consumer.get_watermark_offsets(place, timeout=left)
+            except KafkaException as error:
+                if error.args[0].code() in _UNKNOWN:
+                    known = self._consumer.list_topics(topic, timeout=max(left, 1.0))
+                    if partition not in known.topics[topic].partitions:
+                        return _NOWHERE
+                raise
+
+        found = self._ask(ask)
+        return None if found == _NOWHERE else found
+
     def partitions(self, topic: str) -> list[int]:
         """Return the partitions of a topic; raise OSError."""
         found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left))
@@ -178,18 +196,25 @@ class RecordReader:
                 raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
             time.sleep(_RETRY_SECONDS)
 
-    def records(self, topic: str, partition: int, offset: int) -> Generator[Message, None, None]:
+    def records(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> Generator[Message, None, None]:
         """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError."""
         consumer = self._consumer
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
-            deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+            deadline = time.monotonic() + seconds_max
             while True:
                 for message in self._next():
                     error = message.error()
                     if error is None:
                         yield message
-                        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+                        deadline = time.monotonic() + seconds_max
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                         return
                     elif error.code() in REMOVED:
@@ -197,7 +222,7 @@ class RecordReader:
                     elif is_final(error):
                         raise failure(error)
                 if time.monotonic() > deadline:
-                    raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+                    raise self._connection.timed_out(seconds_max)
         except KafkaException as error:
             raise failure(error) from error
         finally:
@@ -214,20 +239,29 @@ class RecordReader:
         with contextlib.closing(self.records(topic, partition, offset)) as records:
             return next(records, None)
 
-    def at(self, topic: str, partition: int, offset: int) -> Message:
+    def at(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> Message:
         """Return the committed record at a Kafka offset; raise RecordsRemoved or OSError.
 
         It may come a little later than other records of its transaction.
         """
-        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while True:
-            found = self.first(topic, partition, offset)
+            records = self.records(topic, partition, offset, seconds_max=seconds_max)
+            with contextlib.closing(records):
+                found = next(records, None)
             if found is not None:
                 if found.offset() != offset:
                     raise RecordsRemoved
                 return found
             if time.monotonic() > deadline:
-                raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+                raise self._connection.timed_out(seconds_max)
 
     def at_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """Return Kafka's first offset of a time or later, None if there is none; raise OSError."""
@@ -295,14 +329,14 @@ _MOVING: Final = frozenset(
         KafkaError._WAIT_CACHE,  # noqa: SLF001
     }
 )
-_REFUSED: Final = frozenset(
+_UNKNOWN: Final = frozenset(
     {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
         KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     }
 )
+_REFUSED: Final = _UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 
 class Consumers:

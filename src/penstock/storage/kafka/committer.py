@@ -41,9 +41,12 @@ from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
 from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
 from penstock.storage.kafka.state import (
+    ENDS,
     HEAD,
     NAMESPACE,
     NODE,
+    NamespaceEnd,
+    NamespaceEnds,
     NamespaceState,
     NodeState,
     StateTopic,
@@ -92,7 +95,7 @@ class KafkaCommitter:
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
         self._namespaces = namespaces
-        self._ends: dict[str, int] = {}  # end of the last row group in each namespace's topic
+        self._ends: dict[str, NamespaceEnd] = {}  # by the Kafka topic of each namespace
         self._done = done
         self._written = written
         self._lost = lost
@@ -220,7 +223,7 @@ class KafkaCommitter:
             return
         self._sending = changes
         try:
-            sent = self._transact(self._groups(commit), self._sending)
+            sent, ends = self._transact(self._groups(commit), self._sending)
         except Replaced:
             raise
         except BaseException:
@@ -229,11 +232,10 @@ class KafkaCommitter:
             raise
         changes, self._sending = self._sending, {}
         self._state.apply(changes)
-        for (value, _, _, namespace), place in sent:
+        self._ends = ends
+        for (value, _, _, _), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
             record = GroupRecord(place, group, self._heads.own)
-            if namespace is not None:
-                self._ends[namespace.topic] = record.end_offset
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
@@ -286,7 +288,7 @@ class KafkaCommitter:
         changes: dict[str, bytes | None] = {self._key: self._node_state(next_offset)}
         if self._state.get(HEAD + self._heads.own_name) is None:
             changes[HEAD + self._heads.own_name] = self._heads.own
-        changes |= self._namespace_states()
+        changes |= self._namespace_states() | self._new_ends()
         try:
             self._transact(iter(()), changes)
         except _Fenced as error:
@@ -306,15 +308,37 @@ class KafkaCommitter:
         return changes
 
     def _load_ends(self) -> None:
-        """Find the end of the last row group of each namespace; raise OSError."""
-        self._ends = {topic: self._partition.last_end(topic) for topic in self._namespaces.topics}
+        """Find the last row group of each namespace; raise OSError.
+
+        The state of the log has those that retention has removed.
+        """
+        self._ends = self._state.ends(self._options.node) | self._ends
+        for topic in self._namespaces.topics:
+            found = self._partition.last_of(topic)
+            self.step()
+            if found is not None:
+                self._ends[topic] = found
+
+    def _new_ends(self) -> dict[str, bytes | None]:
+        """Return the change of the state that has the ends of namespaces; empty if none is new."""
+        if self._ends == self._state.ends(self._options.node):
+            return {}
+        content = msgspec.json.encode(NamespaceEnds(self._ends))
+        return {f"{ENDS}{self._options.node}": content}
+
+    def store_ends(self) -> None:
+        """Write the ends of namespaces to the state of the log, if they are new; raise OSError."""
+        for key, content in self._new_ends().items():
+            self._state.put(key, content)
+            self.step()
 
     def _transact(
         self, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[Group, int]]:
-        """Commit row groups and state changes; return the row groups and their places.
+    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        """Commit row groups and state changes.
 
-        `groups` may add to `changes` until it is exhausted. Raise OSError or Replaced.
+        Return the row groups with their places, and the ends of namespaces. `groups` may add to
+        `changes` until it is exhausted. Raise OSError or Replaced.
         """
         producer = self._producer
         if producer is None:
@@ -330,8 +354,8 @@ class KafkaCommitter:
 
     def _send(
         self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> list[tuple[Group, int]]:
-        """Send records and commit them; return the row groups and their places.
+    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        """Send records and commit them; return what `_transact` returns.
 
         Raise OSError, KafkaException or BufferError.
         """
@@ -357,7 +381,7 @@ class KafkaCommitter:
                     raise self._connection.timed_out(self._seconds_max) from error
             else:
                 break
-        return transaction.places()
+        return transaction.places(), transaction.ends
 
     def _flush(self, producer: Producer, deadline: float) -> None:
         """Wait for the answers to all records; raise OSError."""

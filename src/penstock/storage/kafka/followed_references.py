@@ -2,10 +2,15 @@
 
 import time
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 import structlog
 
-from penstock.limits import KAFKA_REFERENCE_SECONDS_MAX
+from penstock.limits import (
+    KAFKA_REFERENCE_AGAIN_SECONDS_MAX,
+    KAFKA_REFERENCE_PAUSE_SECONDS_MAX,
+    KAFKA_REFERENCE_SECONDS_MAX,
+)
 from penstock.storage.kafka.client import RecordsRemoved
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.partition import KafkaPartition
@@ -39,19 +44,26 @@ class PassedReferences:
             self._tell(number, first, end, patterns)
 
 
+class _Pause(NamedTuple):
+    """When a pause ends, and how long it is."""
+
+    until: float
+    seconds: float
+
+
 class FollowedReferences:
     """Reads the row groups of references, in the thread of a follower.
 
     `step` is called after each call of librdkafka. After a failure, no row group of the same
-    namespace and partition is read for KAFKA_REFERENCE_SECONDS_MAX, so that other partitions do not
-    wait again and again.
+    namespace and partition is read for a while, so that other partitions do not wait again and
+    again. The pauses grow, so that the waits for any number of them take a small share of the time.
     """
 
     def __init__(self, heads: Heads, location: str, step: Callable[[], None]) -> None:
         self._heads = heads
         self._location = location
         self._step = step
-        self._fails_until: dict[tuple[str, int], float] = {}
+        self._pauses: dict[tuple[str, int], _Pause] = {}  # of those that failed the last time
 
     def read(
         self, partition: KafkaPartition, data: NamespaceReader, record: ReferenceRecord
@@ -59,21 +71,31 @@ class FollowedReferences:
         """Return the row group of a reference; None if Kafka does not return it soon."""
         reference, number = record.reference, partition.number
         key = reference.topic, number
-        if self._fails_until.get(key, 0.0) > time.monotonic():
+        pause = self._pauses.get(key)
+        if pause is not None and pause.until > time.monotonic():
             return None
+        seconds_max = KAFKA_REFERENCE_SECONDS_MAX
+        if self._pauses:
+            seconds_max = min(seconds_max, KAFKA_REFERENCE_AGAIN_SECONDS_MAX)
+        seconds = KAFKA_REFERENCE_SECONDS_MAX
         reason: Exception
         try:
-            message = data.get(
-                *key, reference.place, seconds_max=KAFKA_REFERENCE_SECONDS_MAX, step=self._step
-            )
-            return partition.keep(self._heads.resolve(record, message))
+            message = data.get(*key, reference.place, seconds_max=seconds_max, step=self._step)
+            group = partition.keep(self._heads.resolve(record, message))
         except BadRecord as error:
             partition.tell(record.place, error)
             reason = error
-        except (OSError, RecordsRemoved) as error:
+        except RecordsRemoved as error:
             reason = error
+        except OSError as error:
+            if pause is not None:
+                seconds = min(2 * pause.seconds, KAFKA_REFERENCE_PAUSE_SECONDS_MAX)
+            reason = error
+        else:
+            self._pauses.pop(key, None)
+            return group
         self._step()
-        self._fails_until[key] = time.monotonic() + KAFKA_REFERENCE_SECONDS_MAX
+        self._pauses[key] = _Pause(time.monotonic() + seconds, seconds)
         log.warning(
             "reference not read",
             log=self._location,

@@ -171,6 +171,7 @@ class KafkaLog:
             topic=self._options.topic,
             number=number,
             namespaces=lambda: self._state.namespaces,
+            ends=lambda: self._state.ends(number),
         )
 
     def _new_reader(self, partition: KafkaPartition) -> KafkaReader:
@@ -269,6 +270,7 @@ class KafkaLog:
         def look() -> None:
             try:
                 if self._committer.check_owner():
+                    self._committer.store_ends()
                     for partition in list(self._partitions.values()):
                         partition.load_horizon()
                         self._committer.step()

@@ -90,6 +90,7 @@ class KafkaLogReader(Closeable):
                 topic=topic,
                 number=number,
                 namespaces=lambda: self._state.namespaces,
+                ends=lambda: self._state.ends(number),
             )
         with self._consumers.take() as reader:
             marks = reader.bounds(topic, number)

@@ -17,7 +17,13 @@ import msgspec
 from confluent_kafka import KafkaException, Producer
 
 from penstock._kernels.crc32c import crc32c
-from penstock.errors import CannotExport, CannotKeep, CannotReadKafka, LogDamaged
+from penstock.errors import (
+    CannotExport,
+    CannotKeep,
+    CannotReadKafka,
+    LogDamaged,
+    OffsetBelowHorizon,
+)
 from penstock.limits import (
     KAFKA_OFFSETS_RESERVED,
     KAFKA_OPEN_SECONDS_MAX,
@@ -337,6 +343,10 @@ def _records(
         except LogDamaged as error:
             damaged(error)
             start = max(error.resumes_at, start + 1)
+        except OffsetBelowHorizon as error:  # of a namespace, or retention was faster
+            last = min(max(error.horizon, start + 1), end)
+            damaged(LogDamaged(max(error.offset, start), last, "retention has removed them"))
+            start = last
         else:
             return
 

@@ -38,7 +38,8 @@ class Namespaces:
         """Take the Kafka topic of each pattern; raise InvalidPattern."""
         self.all = tuple(Namespace(*each) for each in topics.items())
         self._expressions = [compile_pattern(each.pattern) for each in self.all]
-        self._wanted = [bytes(number) + b"\1" for number in range(len(self.all) + 1)]
+        self._unknown = len(self.all) + 1  # number of topics that no batch has had
+        self._wanted = [bytes(number) + b"\1" for number in range(self._unknown + 1)]
         self._of_topic = array("I")  # number of the namespace, by topic id
         self._known: dict[bytes, int] = {}  # the same by name, for the writer thread
 
@@ -59,17 +60,33 @@ class Namespaces:
 
     def of_batch(self, batch: Batch, topics: TopicTable) -> int:
         """Return the number of the namespace that all rows belong to; 0 if there is none."""
-        known = self._of_topic
-        for identifier in range(len(known), len(topics)):
-            live = topics.is_live(identifier)
-            known.append(self.of_topic(topics.name(identifier)) if live else 0)
         if not len(batch):
             return 0
-        first = batch.topic_id(0)
-        found = known[first] if first < len(known) else 0
-        if not found or len(batch.select(known, self._wanted[found])) < len(batch):
+        known = self._of_topic
+        if len(known) < len(topics):  # many at the start: only those that are used are looked at
+            known.extend(array("I", (self._unknown,)) * (len(topics) - len(known)))
+        found = self._look(batch.topic_id(0), topics)
+        if not found:
             return 0
-        return found
+        if len(batch.select(known, self._wanted[found])) == len(batch):
+            return found
+        for row in batch.select(known, self._wanted[self._unknown]):
+            if self._look(batch.topic_id(row), topics) != found:
+                return 0
+        same = len(batch.select(known, self._wanted[found])) == len(batch)
+        return found if same else 0
+
+    def _look(self, identifier: int, topics: TopicTable) -> int:
+        """Return the number of a topic's namespace by its id, and remember it."""
+        if identifier >= len(self._of_topic):
+            return 0
+        number = self._of_topic[identifier]
+        if number == self._unknown:
+            live = topics.is_live(identifier)
+            number = self._of_topic[identifier] = (
+                self.of_topic(topics.name(identifier)) if live else 0
+            )
+        return number
 
     def common(self, names: Iterable[bytes]) -> Namespace | None:
         """Return the namespace that all topics belong to; None if there is none."""

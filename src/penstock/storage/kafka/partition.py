@@ -9,20 +9,24 @@ A reference has the offsets of the row group that it names. So only readers that
 read the Kafka topic of the namespace.
 """
 
+import errno
 import threading
+import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
 import structlog
 from confluent_kafka import Message
 
-from penstock.errors import LogDamaged, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import (
     KAFKA_ANCHORS_MAX,
     KAFKA_BAD_RECORDS_MAX,
     KAFKA_READ_SECONDS_MAX,
+    KAFKA_REFERENCE_AGAIN_SECONDS_MAX,
+    KAFKA_REFERENCE_SECONDS_MAX,
     KAFKA_STEPS_BACK_MIN,
 )
 from penstock.ports import Bounds, DamagedRange
@@ -38,14 +42,19 @@ from penstock.storage.kafka.records import (
     Reference,
     ReferenceRecord,
 )
+from penstock.storage.kafka.state import NamespaceEnd
 
-__all__ = ["KafkaPartition", "Wants"]
+__all__ = ["KafkaPartition", "NotAsked", "Wants"]
 
 log = structlog.get_logger("penstock.log")
 
 
 Wants: TypeAlias = Callable[[str], bool]
 """Returns whether a topic that matches a pattern may be wanted."""
+
+
+class NotAsked(OSError):
+    """Kafka has not returned a record of the same namespace a moment ago."""
 
 
 class _Anchor(NamedTuple):
@@ -59,8 +68,9 @@ class _Anchor(NamedTuple):
 class KafkaPartition:
     """The committed messages of one partition. Any thread may use it.
 
-    `namespaces` returns the Kafka topics of all namespaces. Methods may block, and raise OSError if
-    Kafka does not answer.
+    `namespaces` returns the Kafka topics of all namespaces, `ends` the last row groups of this
+    partition in them, as its node has stored them. Methods may block, and raise OSError if Kafka
+    does not answer.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class KafkaPartition:
         topic: str,
         number: int,
         namespaces: Callable[[], AbstractSet[str]] = frozenset,
+        ends: Callable[[], Mapping[str, NamespaceEnd]] = dict,
     ) -> None:
         self.number = number
         self._topic = topic
@@ -80,7 +91,8 @@ class KafkaPartition:
         self._lock = threading.Lock()
         self._anchors: list[_Anchor] = []  # in order of offsets, and of places
         self._cache = cache
-        self._lost = LostReferences(number, namespaces)
+        self._asked_from: dict[str, float] = {}  # when topics that did not answer are asked again
+        self._lost = LostReferences(number, namespaces, ends)
         self._damage: dict[int, DamagedRange] = {}  # by first offset
         self._bad: dict[int, str] = {}  # why records cannot be read, by place
         self._first_place = 0
@@ -169,12 +181,12 @@ class KafkaPartition:
         """The place of the first record when Kafka was last asked."""
         return self._first_place
 
-    def last_end(self, topic: str) -> int:
-        """Return the end of this partition's last row group in a namespace's topic, 0 if none."""
+    def last_of(self, topic: str) -> NamespaceEnd | None:
+        """Return this partition's last row group in a namespace's topic; None if there is none."""
         with self._consumers.take() as reader:
             first, end = reader.bounds(topic, self.number)
             found = self._last(reader, first, end, topic)
-        return 0 if found is None else found.end_offset
+        return None if found is None else NamespaceEnd(found.place, found.end_offset)
 
     def _last(
         self, reader: RecordReader, first: int, end: int, topic: str = ""
@@ -255,9 +267,37 @@ class KafkaPartition:
         return found if isinstance(found, GroupRecord) else self.fetch(found)
 
     def fetch(self, record: ReferenceRecord) -> GroupRecord:
-        """Read the row group of a reference from its namespace; raise as `resolve` does."""
-        with self._consumers.take() as reader:
-            return self.resolve(record, lambda each: reader.at(each.topic, self.number, each.place))
+        """Return the row group of a reference; raise as `resolve` does, or NotAsked.
+
+        A few threads read for all sessions. So when Kafka has not returned a record, one of them
+        asks again for that namespace, after a pause and for a moment.
+        """
+        topic, seconds_max = record.reference.topic, KAFKA_READ_SECONDS_MAX
+        with self._lock:
+            now, until = time.monotonic(), self._asked_from.get(topic)
+            if until is not None:
+                if now < until:
+                    raise NotAsked(errno.EIO, f"Kafka: no answer for topic {topic!r} so far")
+                seconds_max = min(seconds_max, KAFKA_REFERENCE_AGAIN_SECONDS_MAX)
+                self._asked_from[topic] = now + KAFKA_READ_SECONDS_MAX
+
+        def get(each: Reference) -> Message:
+            return reader.at(each.topic, self.number, each.place, seconds_max=seconds_max)
+
+        try:
+            with self._consumers.take() as reader:
+                found = self.resolve(record, get)
+        except OSError:
+            with self._lock:
+                self._asked_from[topic] = time.monotonic() + KAFKA_REFERENCE_SECONDS_MAX
+            raise
+        except LogError:
+            with self._lock:
+                self._asked_from.pop(topic, None)
+            raise
+        with self._lock:
+            self._asked_from.pop(topic, None)
+        return found
 
     def find_record(self, offset: int) -> LogRecord:
         """As `find`, but return a reference if its row group is not in the cache."""

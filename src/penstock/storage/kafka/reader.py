@@ -11,7 +11,7 @@ import structlog
 from penstock.errors import LogDamaged, LogError, OffsetPastEnd
 from penstock.limits import KAFKA_REFERENCES_PASSED_MAX
 from penstock.ports import Fetched, TopicFilter
-from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.records import GroupRecord
 
 __all__ = ["KafkaReader"]
@@ -78,7 +78,8 @@ class KafkaReader:
             except LogError as error:
                 result = error
             except OSError as error:
-                log.warning("kafka not read", log=self._location, error=str(error))
+                if not isinstance(error, NotAsked):
+                    log.warning("kafka not read", log=self._location, error=str(error))
                 result = OffsetPastEnd(offset, offset)
             except Exception as error:
                 log.exception("reading failed", offset=offset)

@@ -8,6 +8,7 @@
     numbers/N        the session number with which the next process of node N starts
     head/CRC32C      the head of a segment
     namespace/TOPIC  a Kafka topic with the messages of namespaces, and their patterns
+    ends/N           the last row groups of node N in the Kafka topics of namespaces
     stored/N         the bytes of principals in the partition of node N
     service/N/PATH   how many clients of node N serve a path
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
@@ -41,6 +42,8 @@ __all__ = [
     "KafkaGroups",
     "KafkaNumbers",
     "KafkaStoredCounts",
+    "NamespaceEnd",
+    "NamespaceEnds",
     "NamespaceState",
     "NodeReport",
     "NodeState",
@@ -49,6 +52,7 @@ __all__ = [
     "decode_topic",
 ]
 
+ENDS: Final = "ends/"
 FOLLOWED: Final = "followed/"
 GROUP: Final = "group/"
 HEAD: Final = "head/"
@@ -106,6 +110,19 @@ class NamespaceState(msgspec.Struct, frozen=True):
     """The patterns whose messages were written to a Kafka topic, by any node at any time."""
 
     patterns: list[str]
+
+
+class NamespaceEnd(msgspec.Struct, frozen=True):
+    """A row group in the Kafka topic of a namespace: its place there, and the offset after it."""
+
+    place: int
+    end: int
+
+
+class NamespaceEnds(msgspec.Struct, frozen=True):
+    """The last row groups of a node, by Kafka topic; there may be a few later ones."""
+
+    topics: dict[str, NamespaceEnd]
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -229,6 +246,11 @@ class StateTopic:
     def namespaces(self) -> frozenset[str]:
         """The Kafka topics of namespaces, as far as the topic was read."""
         return self._namespaces
+
+    def ends(self, node: int) -> dict[str, NamespaceEnd]:
+        """Return the last row groups of a node in the Kafka topics of namespaces, as it told."""
+        found = self.load(f"{ENDS}{node}", NamespaceEnds)
+        return {} if found is None else found.topics
 
     def get(self, key: str) -> bytes | None:
         """Return the value of a key, as far as the topic was read."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.storage.arrow.format.segment import parse_row_group, row_group_times
 from penstock.storage.kafka.client import failure
@@ -19,11 +19,12 @@ from penstock.storage.kafka.records import (
     Heads,
     Reference,
 )
+from penstock.storage.kafka.state import NamespaceEnd
 
 __all__ = ["Group", "Transaction"]
 
 _Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-_Noted: TypeAlias = Callable[[object, object], None]
+_Noted: TypeAlias = Callable[[KafkaError | None, Message], None]
 """Called with an error or None, and the record that was sent; see `Producer.produce`."""
 
 
@@ -45,22 +46,28 @@ class Transaction:
     The first topic has the row groups and references in the order of `add`. A reference needs the
     place of its row group, which is in Kafka's answer. So from the first row group of a namespace
     on, records for the first topic wait: the caller flushes the producer, then calls
-    `send_waiting`. `ends` has the end of the last row group in each Kafka topic of a namespace.
+    `send_waiting`. `ends` has the last row group in each Kafka topic of a namespace.
     Methods raise KafkaException or BufferError.
     """
 
     def __init__(
-        self, producer: Producer, options: KafkaOptions, heads: Heads, ends: Mapping[str, int]
+        self,
+        producer: Producer,
+        options: KafkaOptions,
+        heads: Heads,
+        ends: Mapping[str, NamespaceEnd],
     ) -> None:
         self._producer = producer
         self._options = options
         self._head = heads.own_name.encode()
-        self._ends = dict(ends)
+        self._ends = {topic: last.end for topic, last in ends.items()}
+        self.ends = dict(ends)
+        """The last row group in each Kafka topic of a namespace, with those that were sent."""
         self._groups: list[Group] = []
         self._places: dict[int, int] = {}  # in the first topic
         self._apart: dict[int, int] = {}  # in the Kafka topics of namespaces
         self._waiting: list[int] = []
-        self._failed: list[object] = []
+        self._failed: list[KafkaError] = []
 
     def add(self, group: Group) -> None:
         """Send a row group, or keep it if it has to wait."""
@@ -104,11 +111,12 @@ class Transaction:
     def _noting(self, places: dict[int, int], number: int) -> _Noted:
         """Return a callback that notes the place of a record, or the error of its delivery."""
 
-        def delivered(error: object, message: object) -> None:
-            if error is not None:
-                self._failed.append(error)
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            place = None if error is not None else message.offset()
+            if place is None:  # Kafka may take a record that was sent again without telling where
+                self._failed.append(error or KafkaError(KafkaError.DUPLICATE_SEQUENCE_NUMBER))
             else:
-                places[number] = message.offset()  # type: ignore[attr-defined]
+                places[number] = place
 
         return delivered
 
@@ -140,6 +148,8 @@ class Transaction:
     ) -> None:
         """Send a reference to a row group at a place to the first topic."""
         row_group = parse_row_group(group.value)
+        end = row_group.base_offset + row_group.count
+        self.ends[namespace.topic] = NamespaceEnd(place, end)
         reference = Reference(
             base_offset=row_group.base_offset,
             count=row_group.count,
