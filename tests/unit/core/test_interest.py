@@ -168,7 +168,7 @@ def test_messages_that_could_not_be_read_come_from_the_log_for_any_pattern() -> 
     client, other = reader.pair.desk.join("channel/1"), reader.pair.desk.join("plant/#")
     for number in range(2):
         reader.publish(number, apart=True)
-    reader.pair.following.messages_passed(NODE, 0, 2, {"channel/#"})
+    reader.pair.following.messages_passed_over(NODE, 0, 2, {"channel/#"})
     assert other.live
     reader.settle()
     assert client.read() == words("0 1")
