@@ -270,6 +270,30 @@ def test_a_follower_sees_the_merged_segment(catalog: Catalog, tmp_path: Path) ->
     assert follower.damage == []
 
 
+def test_a_follower_forgets_the_scan_of_a_segment_whose_index_was_late(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    def row_groups() -> int:
+        follower.refresh()
+        return len(follower.catalog.index(follower.catalog.segments()[0]))
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    index = index_path(catalog.folder, 0)
+    index.rename(old)
+    follower = LogFollower(tmp_path)
+    assert (row_groups(), follower._left.keys()) == (300, {0})  # not closed yet
+    old.rename(index)
+    assert (row_groups(), follower._left) == (300, {})
+    shutil.copy(index, old)
+    merge(Files(), catalog)
+    index.rename(new)
+    old.rename(index)  # the segment is replaced, its index is not
+    assert (row_groups(), follower._left.keys()) == (1, {0})
+    new.rename(index)
+    assert (row_groups(), follower._left) == (1, {})
+    assert follower.damage == []
+
+
 def test_replay_goes_on_while_row_groups_are_merged(catalog: Catalog) -> None:
     class MergingFiles(Files):
         """Merges between the look-up of row groups and the read of them."""
