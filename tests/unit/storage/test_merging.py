@@ -45,7 +45,7 @@ from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.recover.verify import Verified, verify
-from penstock.storage.arrow.write import merging
+from penstock.storage.arrow.write.merged_rows import columns_of
 from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
@@ -520,13 +520,13 @@ def test_a_large_row_group_is_copied_as_it_is(
     catalog = opened(files, folder)
     before = rows_of(record_batches(LogView(tmp_path)))
     sizes: list[int] = []
-    encoded = merging.columns_of
+    encoded = columns_of
 
     def noted(rows: pa.RecordBatch, base_offset: int) -> Columns:
         sizes.append(rows.nbytes)
         return encoded(rows, base_offset)
 
-    monkeypatch.setattr(merging, "columns_of", noted)
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.columns_of", noted)
     merge(files, catalog)
     assert max(sizes) < large
     assert rows_of(record_batches(LogView(tmp_path))) == before
