@@ -5,6 +5,7 @@ import errno
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,16 @@ from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.recover.verify import Verified, verify
-from penstock.storage.arrow.write import merging
+from penstock.storage.arrow.write.merged_rows import columns_of
 from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.segment_writer import SegmentWriter
+from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_retention import TopicExpiry
 from penstock.storage.files import Files
 from penstock.storage.kafka.moving import _row_groups as moved_row_groups
-from penstock.storage.options import TopicRetention
+from penstock.storage.options import TierOptions, TopicRetention
 from penstock.storage.schema import SCHEMA
 from tests.support.log_rows import LOG_ID, START_US, columns, text_of
 from tests.support.power_cut import cuts
@@ -120,6 +122,13 @@ def planned(catalog: Catalog, folder: Path, columns: list[str]) -> Callable[[], 
     end = catalog.segments()[-1].end_offset
     pieces = [each for task in cut(plan(catalog, 0, end, Selection()), 7) for each in task]
     return lambda: rows_of(read_pieces(folder, pieces, first=3, last=end - 2, columns=columns))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -258,6 +267,30 @@ def test_a_follower_sees_the_merged_segment(catalog: Catalog, tmp_path: Path) ->
     merge(Files(), catalog)
     follower.refresh()
     assert len(follower.catalog.index(follower.catalog.segments()[0])) == 1
+    assert follower.damage == []
+
+
+def test_a_follower_forgets_the_scan_of_a_segment_whose_index_was_late(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    def row_groups() -> int:
+        follower.refresh()
+        return len(follower.catalog.index(follower.catalog.segments()[0]))
+
+    old, new = tmp_path / "old", tmp_path / "new"
+    index = index_path(catalog.folder, 0)
+    index.rename(old)
+    follower = LogFollower(tmp_path)
+    assert (row_groups(), follower._left.keys()) == (300, {0})  # not closed yet
+    old.rename(index)
+    assert (row_groups(), follower._left) == (300, {})
+    shutil.copy(index, old)
+    merge(Files(), catalog)
+    index.rename(new)
+    old.rename(index)  # the segment is replaced, its index is not
+    assert (row_groups(), follower._left.keys()) == (1, {0})
+    new.rename(index)
+    assert (row_groups(), follower._left) == (1, {})
     assert follower.damage == []
 
 
@@ -487,13 +520,13 @@ def test_a_large_row_group_is_copied_as_it_is(
     catalog = opened(files, folder)
     before = rows_of(record_batches(LogView(tmp_path)))
     sizes: list[int] = []
-    encoded = merging.columns_of
+    encoded = columns_of
 
     def noted(rows: pa.RecordBatch, base_offset: int) -> Columns:
         sizes.append(rows.nbytes)
         return encoded(rows, base_offset)
 
-    monkeypatch.setattr(merging, "columns_of", noted)
+    monkeypatch.setattr("penstock.storage.arrow.write.merging.columns_of", noted)
     merge(files, catalog)
     assert max(sizes) < large
     assert rows_of(record_batches(LogView(tmp_path))) == before
@@ -614,6 +647,66 @@ def test_a_broker_merges_a_closed_segment_and_indexes_it(tmp_path: Path) -> None
     indexing.stop()
     assert segment_path(folder, 0).stat().st_size < size / 4
     good(folder)
+
+
+def tiering_of(indexing: RowIndexing, catalog: Catalog, data: Path) -> Tiering:
+    return Tiering(
+        Files(), catalog.folder, catalog, TierOptions(f"file://{data}/store"),
+        log_id=LOG_ID, partition=0, horizon=lambda: 0, is_ready=indexing.has_seen,
+    )  # fmt: skip
+
+
+def test_a_segment_is_not_uploaded_just_before_its_merge(catalog: Catalog, tmp_path: Path) -> None:
+    class Uploading(SegmentMerging):
+        """The other thread looks for segments to upload between the look at one and its claim."""
+
+        def merge(self, segment: Segment) -> Segment:
+            if not segment.base_offset:
+                tiering.step()
+                uploads.append(tiering.status().uploads)
+            found.append(super().merge(segment))
+            return found[-1]
+
+    uploads: list[int] = []
+    found: list[Segment] = []
+    first = catalog.segments()[0]
+    indexing = RowIndexing(
+        Files(), catalog, share=1.0, merging=Uploading(Files(), catalog, share=1.0)
+    )
+    tiering = tiering_of(indexing, catalog, tmp_path)
+    indexing.start()
+    wait_until(lambda: indexing.has_seen(0))
+    indexing.stop()
+    assert uploads == [1]  # the newer segment, which was left alone before
+    assert found[-1].size < first.size / 5
+    tiering.step()
+    assert tiering.status().segments == 2
+    assert tiering.status().size == sum(each.size for each in catalog.segments())
+
+
+def test_a_segment_whose_merge_was_stopped_is_not_uploaded(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    class Stopped(SegmentMerging):
+        def merge(self, segment: Segment) -> Segment:
+            if not segment.base_offset:
+                begun.set()
+                wait_until(self._stopping.is_set)
+            return super().merge(segment)
+
+    begun = threading.Event()
+    before = catalog.segments()[0]
+    indexing = RowIndexing(
+        Files(), catalog, share=1.0, merging=Stopped(Files(), catalog, share=1.0)
+    )
+    indexing.start()
+    assert begun.wait(20)
+    indexing.stop()
+    assert catalog.segments()[0] is before
+    tiering = tiering_of(indexing, catalog, tmp_path)
+    tiering.step()
+    assert not tiered_path(catalog.folder, 0).exists()
+    assert tiering.status().segments == 1
 
 
 def test_a_rule_of_bytes_counts_a_merged_segment_again(files: Files, catalog: Catalog) -> None:

@@ -23,7 +23,7 @@ from penstock.storage.arrow.write.removal_record import RemovalRecord
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.files import Files
 from penstock.storage.object_store import ObjectStore
-from penstock.storage.options import LogOptions, Retention, TierOptions
+from penstock.storage.options import LogOptions, Retention, TierOptions, TopicRetention
 from tests.support.object_store import bucket, s3_endpoint
 from tests.support.written_log import WrittenLog
 
@@ -323,6 +323,37 @@ def test_a_segment_is_not_fetched_to_be_removed(
     index_path(tiered.folder, 0).unlink()
     removed = RemovalRecord(tiered.log._files, tiered.folder, horizon=0).save([0, 3], 6)
     assert (removed.known_from, removed.ends) == (6, {})
+
+
+def test_retention_goes_on_while_a_lost_index_cannot_be_fetched(
+    tiered: WrittenLog, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.arrow.read.segment_cache.TIER_RETRY_SECONDS", 0.0)
+    tiered.close()
+    index_path(tiered.folder, 0).unlink()
+    store = tmp_path / "store"
+    store.rename(tmp_path / "away")
+    store.write_text("a file in place of the folder")
+    last = TopicRetention(("a",), last_only=True)
+    kept = Retention(age_seconds_max=1e9, bytes_max=1 << 30, rules=(last,))
+    log = fill(tmp_path / "data", url, count=1, retention=kept)
+    checks: list[int] = []
+    monkeypatch.setattr(log.log._retention, "check", checks.append)
+
+    def found() -> bool:
+        log.log._committer.later(log.log._retain)
+        return log.log.status().retention_rules[0].horizon == 21
+
+    try:
+        log.log._committer.later(log.log._retain)
+        wait_for(lambda: len(checks) > 0)
+        wait_for(lambda: log.log._topic_expiry._search_at > 0.0)
+        assert not found()
+        store.unlink()
+        (tmp_path / "away").rename(store)
+        wait_for(found)
+    finally:
+        log.close()
 
 
 def test_the_limit_of_the_cache_is_written_when_it_changes(tmp_path: Path) -> None:

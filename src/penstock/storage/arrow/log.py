@@ -48,7 +48,7 @@ from penstock.storage.arrow.write.committer import Committer, Tail
 from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.arrow.write.removal_record import RemovalRecord
-from penstock.storage.arrow.write.retention import SegmentRetention
+from penstock.storage.arrow.write.retention import SegmentRetention, tried_again
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.arrow.write.tiering import Tiering
 from penstock.storage.arrow.write.topic_journal import TopicJournal
@@ -457,11 +457,9 @@ class ArrowLog:
         settings = self._options.retention
         now_us = time.time_ns() // 1000
         if settings.segment_us is not None:
-            try:
+            with tried_again():
                 self._committer.roll_older(now_us - settings.segment_us)
                 self._row_indexing.wake()
-            except OSError as error:
-                log.warning("old segments not removed", error=str(error))
         closed = self._closed_segments()
         self._retention.apply(
             closed,
@@ -477,14 +475,12 @@ class ArrowLog:
 
     def _expire_topics(self, closed: list[Segment], now_us: int) -> int:
         """Apply the rules of topics; return how many of the oldest segments have nothing left."""
-        if not self._options.retention.rules:
-            return 0
-        try:
-            self._topic_expiry.apply(now_us)
-            return self._topic_expiry.expired_segments(closed)
-        except (OSError, LogError) as error:
-            log.warning("old segments not removed", error=str(error))
-            return 0
+        count = 0
+        if self._options.retention.rules:
+            with tried_again():
+                self._topic_expiry.apply(now_us)
+                count = self._topic_expiry.expired_segments(closed)
+        return count
 
     def _hide_older(self, timestamp_us: int) -> None:
         """Move the horizon of readers behind row groups that are older than a time.
@@ -492,14 +488,11 @@ class ArrowLog:
         The newest segments cannot be removed, and a segment goes as a whole. The horizon that is
         stored is that of removed segments: recovery removes all segments before it.
         """
-        try:
+        with tried_again():
             place = self._catalog.place_of_time(timestamp_us)
-        except OSError as error:
-            log.warning("old segments not removed", error=str(error))
-            return
-        segments = self._catalog.segments()
-        end = segments[-1].end_offset if segments else self._catalog.horizon
-        self._catalog.forget([], end if place is None else place.entry.base_offset)
+            segments = self._catalog.segments()
+            end = segments[-1].end_offset if segments else self._catalog.horizon
+            self._catalog.forget([], end if place is None else place.entry.base_offset)
 
     def _advance_horizon(self, gone: list[int], horizon: int) -> None:
         removed = self._removals.save(gone, horizon, self._catalog.damage)

@@ -254,6 +254,7 @@ class LogFollower:
                     Damage(Fault.DAMAGED, base, 0, 0, base, base, str(error))
                 ]
         segment = self._closed[base] = Segment(base, summary.end_offset, size, summary.last_us)
+        self._left.pop(base, None)
         return segment
 
     def _abandoned(self, base: int, follower: int) -> ActiveSegment:

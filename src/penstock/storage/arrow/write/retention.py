@@ -1,12 +1,14 @@
 """Retention: removes whole closed segments, the oldest first."""
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol as Port
 
 import structlog
 
+from penstock.errors import LogError
 from penstock.storage.arrow.format.file_names import (
     damage_path,
     index_path,
@@ -16,7 +18,7 @@ from penstock.storage.arrow.format.file_names import (
 from penstock.storage.files import Files
 from penstock.storage.options import Retention
 
-__all__ = ["ClosedSegment", "SegmentRetention", "expired", "remove_segments"]
+__all__ = ["ClosedSegment", "SegmentRetention", "expired", "remove_segments", "tried_again"]
 
 log = structlog.get_logger("penstock.log")
 
@@ -79,6 +81,18 @@ def remove_segments(files: Files, folder: Path, base_offsets: Sequence[int]) -> 
     files.sync_folder(folder)
 
 
+@contextlib.contextmanager
+def tried_again() -> Iterator[None]:
+    """Log the failure of a step of retention, which is tried again; the other steps go on.
+
+    The disk may fail, or the object store that has a segment or its index.
+    """
+    try:
+        yield
+    except (OSError, LogError) as error:
+        log.warning("old segments not removed", error=str(error))
+
+
 class SegmentRetention:
     """Applies the retention settings of a log, in the writer thread.
 
@@ -117,22 +131,19 @@ class SegmentRetention:
         )
         if not count and not self._expired:
             return
-        try:
+        with tried_again():
             if count:
                 bases = [each.base_offset for each in closed[:count]]
                 self._advance(bases, closed[count].base_offset)
                 self._expired += bases
             remove_segments(self._files, self._folder, self._expired)
-        except OSError as error:
-            log.warning("old segments not removed", error=str(error))
-            return
-        self.removed += len(self._expired)
-        log.info(
-            "old segments removed",
-            segments=len(self._expired),
-            horizon=closed[count].base_offset,
-        )
-        self._expired.clear()
+            self.removed += len(self._expired)
+            log.info(
+                "old segments removed",
+                segments=len(self._expired),
+                horizon=closed[count].base_offset,
+            )
+            self._expired.clear()
 
     def check(self, size: int) -> None:
         """Note by how much the log exceeds its bound after retention; log when that begins."""

@@ -54,7 +54,7 @@ class RowIndexing:
         self._merging = merging
         self._catalog = catalog
         self._share = share
-        self._seen: set[int] = set()  # segments that the thread has begun to process, or is done
+        self._seen: set[int] = set()  # segments whose row groups are as they stay
         self._wanted = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-rows", daemon=True)
@@ -74,9 +74,9 @@ class RowIndexing:
             self._thread.join()
 
     def has_seen(self, base_offset: int) -> bool:
-        """Return whether the thread has begun to process a segment. Any thread may call.
+        """Return whether the thread has merged a segment or left it alone. Any thread may call.
 
-        While it merges row groups, it has claimed the segment, see `Catalog.claimed`.
+        A segment whose merge was stopped is merged after the next start.
         """
         return base_offset in self._seen
 
@@ -102,7 +102,6 @@ class RowIndexing:
                 if not waiting:
                     self._seen.intersection_update(each.base_offset for each in closed)
                     break
-                self._seen.add(waiting[-1].base_offset)
                 self._index(waiting[-1], is_newest=waiting[-1] is closed[-1])
 
     def _index(self, segment: Segment, *, is_newest: bool) -> None:
@@ -113,6 +112,9 @@ class RowIndexing:
             log.warning("row groups not merged", segment=segment.base_offset, error=str(error))
         except Exception:  # the thread must continue
             log.exception("row groups not merged", segment=segment.base_offset)
+        if self._stopping.is_set():
+            return
+        self._seen.add(segment.base_offset)
         try:
             self.index(segment)
         except OSError as error:

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow.compute as pc
 import structlog
 
-from penstock.errors import LogDamaged
+from penstock.errors import LogError
 from penstock.limits import RETENTION_SEARCH_SHARE
 from penstock.ports import RetentionRuleStatus
 from penstock.storage.arrow.format.index import Index
@@ -24,6 +24,7 @@ from penstock.storage.arrow.format.topic_horizons import (
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.last_messages import last_messages, read_row_group
 from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.retention import tried_again
 from penstock.storage.files import Files
 from penstock.storage.options import TopicRetention
 
@@ -270,7 +271,7 @@ class TopicExpiry:
                 found[number] = RuleHorizon(
                     self._rules[number].topics, self._excluded[number], end, {**last, **new}
                 )
-        except (OSError, LogDamaged) as error:
+        except (OSError, LogError) as error:
             log.warning("last messages not found", error=str(error))
         seconds = time.monotonic() - began
         self._later(lambda: self._found(found, seconds))
@@ -278,10 +279,8 @@ class TopicExpiry:
     def _found(self, found: dict[int, RuleHorizon], seconds: float) -> None:
         self._thread = None
         self._search_at = time.monotonic() + seconds / RETENTION_SEARCH_SHARE
-        try:
+        with tried_again():
             self._advance(found)
-        except OSError as error:
-            log.warning("old segments not removed", error=str(error))
 
     def stop(self) -> None:
         """Wait for the search that runs."""
