@@ -97,16 +97,14 @@ class Audiences:
         self._plans_bytes = 0
         self._kind_of_route: dict[int, _RouteKind] = {}
         self._kinds: dict[tuple[_SessionSet, ...], _RouteKind] = {(): _NO_SESSIONS}
-        self._set_of_pattern: dict[SubscribedPattern, _SessionSet] = {}
+        self._kinds_sets = 0  # session sets of all kinds together
+        self._set_of_pattern: dict[SubscribedPattern, _SessionSet | None] = {}
         self._sets: dict[frozenset[Session], _SessionSet] = {}
 
     def clear(self) -> None:
         """Forget all audiences, because subscriptions or the numbers of routes change."""
         self._clear_plans()
-        self._kind_of_route.clear()
-        self._kinds = {(): _NO_SESSIONS}
-        self._set_of_pattern.clear()
-        self._sets.clear()
+        self._clear_kinds()
 
     def of_routes(self, numbers: tuple[int, ...], patterns_of: PatternsOf) -> list[Audience]:
         """Return the audiences of a batch with these routes; each subscriber is in one of them."""
@@ -125,6 +123,13 @@ class Audiences:
     def _clear_plans(self) -> None:
         self._plans.clear()
         self._plans_bytes = 0
+
+    def _clear_kinds(self) -> None:
+        self._kind_of_route.clear()
+        self._kinds = {(): _NO_SESSIONS}
+        self._kinds_sets = 0
+        self._set_of_pattern.clear()
+        self._sets.clear()
 
     def _find(self, numbers: tuple[int, ...], patterns_of: PatternsOf) -> list[Audience]:
         routes_of_kind = self._routes_of_kind(numbers, patterns_of)
@@ -161,8 +166,8 @@ class Audiences:
     ) -> dict[_RouteKind, list[int]]:
         """Return the routes of each kind."""
         known = self._kind_of_route
-        if len(known) > ROUTE_PATTERNS_MAX:
-            known.clear()
+        if len(known) + self._kinds_sets > ROUTE_PATTERNS_MAX:
+            self._clear_kinds()
         unknown = [number for number in numbers if number not in known]
         if unknown:
             patterns = patterns_of(unknown)
@@ -178,20 +183,21 @@ class Audiences:
         kind = self._kinds.get(sets)
         if kind is None:
             kind = self._kinds[sets] = _RouteKind(sets)
+            self._kinds_sets += len(sets)
         return kind
 
     def _session_set(self, pattern: SubscribedPattern) -> _SessionSet | None:
         """Return the session set of a pattern, None if it has no sessions."""
-        found = self._set_of_pattern.get(pattern)
-        if found is None:
-            sessions = [each for each in pattern.sessions if not isinstance(each, RouteMark)]
-            if not sessions:
-                return None
+        if pattern in self._set_of_pattern:
+            return self._set_of_pattern[pattern]
+        found = None
+        sessions = [each for each in pattern.sessions if not isinstance(each, RouteMark)]
+        if sessions:
             members = frozenset(sessions)
             found = self._sets.get(members)
             if found is None:
                 found = self._sets[members] = _SessionSet(sessions)
-            self._set_of_pattern[pattern] = found
+        self._set_of_pattern[pattern] = found
         return found
 
 

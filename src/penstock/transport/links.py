@@ -1,4 +1,4 @@
-"""Parts that the links of several transports share: connection numbers, peer names, input."""
+"""Parts that links of several transports share: connection numbers, peer names, input, limits."""
 
 import asyncio
 import itertools
@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.ports import Handler
 
-__all__ = ["InputBuffer", "next_connection_number", "peer_host", "peer_name"]
+__all__ = ["InputBuffer", "drained_bytes", "next_connection_number", "peer_host", "peer_name"]
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -26,6 +26,14 @@ def peer_host(transport: asyncio.BaseTransport) -> str:
     """Return the peer's IP address; empty for a socket file."""
     name = transport.get_extra_info("peername")
     return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def drained_bytes(congested_bytes: int) -> int:
+    """Return the buffered bytes up to which a congested link is drained.
+
+    A transport must report that it is full above these, or nothing tells when it has sent them.
+    """
+    return max(1, congested_bytes // 4)
 
 
 class InputBuffer:

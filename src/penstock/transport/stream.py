@@ -41,7 +41,12 @@ from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.late_writes import LateWrites
-from penstock.transport.links import next_connection_number, peer_host, peer_name
+from penstock.transport.links import (
+    drained_bytes,
+    next_connection_number,
+    peer_host,
+    peer_name,
+)
 
 __all__ = ["ConnectionOwner", "ReceiveBuffer", "StreamConnection"]
 
@@ -201,7 +206,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if transport.get_extra_info("sslcontext") is not None:
             high = TLS_HANDOVER_BYTES_MAX
             self._gathers = False
-        high = self._handover_bytes = min(high, self._owner.congested_bytes)
+        # Else a link could stay congested: a transport that is not full does not report its end.
+        high = self._handover_bytes = min(high, drained_bytes(self._owner.congested_bytes))
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         connected = transport.get_extra_info("socket")
         if connected is not None:
@@ -678,7 +684,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _check_drained(self) -> None:
         """Tell the handler if the link was congested, and a quarter of that is left."""
-        if self.congested and self.buffered <= self._owner.congested_bytes // 4:
+        if self.congested and self.buffered <= drained_bytes(self._owner.congested_bytes):
             self.congested = False
             if self._handler is not None:
                 self._handler.drained()

@@ -22,6 +22,7 @@ from penstock._kernels.gathered import Gathered
 from penstock.limits import (
     HANDSHAKE_SECONDS_MAX,
     INPUT_GROWTH_BYTES_MAX,
+    KIB,
     MEMORY_BLOCK_BYTES,
     MEMORY_WAIT_SECONDS_MAX,
     WEBSOCKET_CLOSE_SECONDS_MAX,
@@ -32,7 +33,7 @@ from penstock.limits import (
 from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
-from penstock.transport.links import InputBuffer, peer_host, peer_name
+from penstock.transport.links import InputBuffer, drained_bytes, peer_host, peer_name
 from penstock.transport.origin_policy import OriginPolicy
 from penstock.transport.out_queue import FrameSize, OutQueue, Piece
 from penstock.transport.web_connection import HttpArrival, WebConnection
@@ -41,6 +42,8 @@ __all__ = ["WebSocketEndpoint", "WebSocketLink", "WebSocketOwner"]
 
 _MESSAGES_AHEAD: Final = 4
 """Messages that the library reads ahead of the handler."""
+_UNSENT_BYTES_MAX: Final = 32 * KIB
+"""Bytes above which the transport of a connection is full."""
 
 _ABORT_SECONDS: Final = 1.0
 """Time for tasks to see that their connections were aborted."""
@@ -219,7 +222,7 @@ class WebSocketLink:
             await connection.send(_parts(large))
 
     def _signal_drained(self) -> None:
-        if self.congested and self.buffered <= self._owner.congested_bytes // 4:
+        if self.congested and self.buffered <= drained_bytes(self._owner.congested_bytes):
             self.congested = False
             if self._input.handler is not None:
                 self._input.handler.drained()
@@ -396,6 +399,8 @@ class WebSocketEndpoint:
             ping_timeout=WEBSOCKET_PING_SECONDS,
             max_size=WEBSOCKET_MESSAGE_BYTES_MAX,
             max_queue=_MESSAGES_AHEAD,
+            # Else a link could stay congested: nothing reports when the transport has sent these.
+            write_limit=min(_UNSENT_BYTES_MAX, drained_bytes(self._owner.congested_bytes)),
             logger=_LIBRARY_LOG,
             create_connection=cast("type[ServerConnection]", connection),
         )

@@ -1,20 +1,28 @@
 """Routing, compared with a plain search over all subscriptions."""
 
 import random
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from penstock._kernels import rheos1 as rheos1_kernel
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
+from penstock.core import audiences as audiences_module
 from penstock.core import routing, topic_index
 from penstock.core.access import ANYONE
-from penstock.core.audiences import Encoding
+from penstock.core.audiences import (
+    Audiences,
+    Encoding,
+    RouteMark,
+    SubscribedPattern,
+    Subscriber,
+)
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
-from penstock.patterns import compile_pattern
+from penstock.patterns import canonical_pattern, compile_pattern
 from penstock.protocols import PROTOCOLS
 from tests.support.agreement import SENDER
 from tests.support.fakes import FakeClock, RecordingLink
@@ -104,6 +112,42 @@ def test_many_patterns_of_a_session_are_looked_at_once(monkeypatch: pytest.Monke
     (audience,) = router.audiences(batch_of(topics, names[3:17]))
     assert audience.wanted is None
     assert audience.sessions == [session]
+
+
+def test_a_pattern_of_consumer_groups_only_is_looked_at_once() -> None:
+    class Counting(dict[Subscriber, tuple[str, ...]]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Subscriber]:
+            self.looks += 1
+            return super().__iter__()
+
+    pattern = SubscribedPattern(canonical_pattern("#"))
+    pattern.sessions = counting = Counting({RouteMark(): ("#",)})
+    audiences = Audiences()
+    assert audiences.of_routes((1, 2, 3), lambda numbers: dict.fromkeys(numbers, (pattern,))) == []
+    assert counting.looks == 1
+    audiences.clear()
+    counting[new_session(1)] = ("#",)
+    (found,) = audiences.of_routes((1,), lambda numbers: dict.fromkeys(numbers, (pattern,)))
+    assert [each.number for each in found.sessions] == [1]
+
+
+def test_what_is_kept_of_routes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audiences_module, "ROUTE_PATTERNS_MAX", 100)
+    patterns = [SubscribedPattern(canonical_pattern(f"p{number}")) for number in range(20)]
+    for number, pattern in enumerate(patterns):
+        pattern.sessions[new_session(number)] = (pattern.canonical.text,)
+    audiences = Audiences()
+    for number in range(1, 50):
+        own = patterns[number % 20 :] + patterns[: number % 20]  # each route is of its own kind
+
+        def patterns_of(numbers: Sequence[int]) -> dict[int, tuple[SubscribedPattern, ...]]:
+            return dict.fromkeys(numbers, tuple(own))  # noqa: B023
+
+        (found,) = audiences.of_routes((number,), patterns_of)
+        assert {each.number for each in found.sessions} == set(range(20))
+        assert sum(map(len, audiences._kinds)) <= 100 + 20
 
 
 def test_topics_that_come_after_the_subscription_are_routed_too() -> None:

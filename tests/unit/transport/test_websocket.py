@@ -1,6 +1,7 @@
 """A byte stream in WebSocket messages, and plain HTTP beside it; `websockets` is the peer."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -323,6 +324,34 @@ def test_a_peer_that_does_not_read_congests_and_drains(run: Run) -> None:
             assert await receive(peer, written) == bytes(written)
             await until(lambda: handler.drained_count == 1)
             assert not link.congested
+
+    run(check())
+
+
+@pytest.mark.parametrize("congested_bytes", [16_384, 65_536])
+def test_a_link_with_a_small_limit_drains(run: Run, congested_bytes: int) -> None:
+    async def check() -> None:
+        owner = Owner()
+        owner.congested_bytes = congested_bytes
+        async with endpoint(owner) as url, connect(url + "/ws", max_queue=1) as peer:
+            await until(lambda: owner.links)
+            (link,) = owner.links
+            transport = link._connection.transport
+            sender = transport.get_extra_info("socket")
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            transport.pause_reading()
+            peer.transport.pause_reading()
+            written = 0
+            while transport.get_write_buffer_size() <= congested_bytes // 4:
+                link.write(bytes(2000))
+                written += 2000
+                await asyncio.sleep(0.001)
+            while not link.congested:
+                link.write(bytes(2000))
+                written += 2000
+            peer.transport.resume_reading()
+            assert await receive(peer, written) == bytes(written)
+            await until(lambda: not link.congested)
 
     run(check())
 
