@@ -1,6 +1,7 @@
 """Namespaces of a log on Kafka: their messages are in Kafka topics of their own, in one order."""
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import secrets
@@ -18,7 +19,7 @@ from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
-from penstock.errors import KafkaUnusable, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import KafkaUnusable, LogReplaced, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
@@ -32,6 +33,7 @@ from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.range_reader import RangeReader
 from penstock.storage.kafka.records import BadRecord, Heads, Reference, ReferenceRecord
 from penstock.storage.kafka.state import StateTopic
 from penstock.storage.kafka.transaction import Transaction
@@ -344,6 +346,45 @@ def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: Kafka
                 assert time.monotonic() - started < 8
 
     run(use())
+
+
+# --- Tasks of Spark -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", ["", "-a"])
+def test_a_task_notices_a_new_log_though_it_wants_none_of_its_messages(
+    options: KafkaOptions, kept: str
+) -> None:
+    """A reference does not name its log. The Kafka topic of the namespace may be that of before."""
+    reading = KafkaReadOptions(options.bootstrap, options.topic)
+    span = PartitionRange(0, 0, 3)
+
+    async def use() -> int:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            for _ in range(3):
+                await put(used, "plant-a/1")
+        return node.log_id
+
+    def offsets(*, wanted: bool) -> list[int]:
+        with contextlib.closing(RangeReader(reading, log_id=log_id, heads={})) as reader:
+            return [each.base_offset for each in reader.records(span, 0, lambda _: wanted)]
+
+    log_id = run(use())
+    assert offsets(wanted=False) == []
+    assert offsets(wanted=True) == [0, 1, 2]
+    names = [options.topic, options.state_topic, *options.namespaces.values()]
+    names = [each for each in names if not kept or not each.endswith(kept)]
+    admin = AdminClient({"bootstrap.servers": options.bootstrap})
+    for future in admin.delete_topics(names).values():
+        future.result(timeout=30)
+    while set(names) & set(admin.list_topics(timeout=30).topics):
+        pass
+    options = dataclasses.replace(options, namespaces={"plant-a/#": f"{options.topic}-c"})
+    assert run(use()) != log_id
+    for wanted in (False, True):
+        with pytest.raises(LogReplaced):
+            offsets(wanted=wanted)
 
 
 # --- Kafka's topics -------------------------------------------------------------------------------

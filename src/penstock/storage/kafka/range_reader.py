@@ -7,11 +7,14 @@ place of its first record, and the heads of its records, only has to fetch recor
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.limits import KAFKA_READ_SECONDS_MAX
 from penstock.ports import PartitionRange
 from penstock.storage.arrow.format.segment import parse_head
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved
+from penstock.storage.kafka.cluster_topics import find_log
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.options import KafkaOptions
@@ -37,6 +40,7 @@ class RangeReader:
         self._heads = Heads(0, 0, self._find_head)
         self._logs: dict[bytes, int] = {}
         self._lookup: KafkaLogReader | None = None
+        self._admin: AdminClient | None = None  # not before it is needed
 
     def close(self) -> None:
         """Disconnect."""
@@ -67,7 +71,12 @@ class RangeReader:
                 if attempts > _ATTEMPTS_MAX:
                     raise LogDamaged(position, span.end, "Kafka does not return them") from None
                 place = self._place_after_removal(span._replace(start=position))
+            except (LogDamaged, OffsetBelowHorizon):
+                self._check_topic()
+                raise
             else:
+                if position < span.end:  # the last records were references that are not wanted
+                    self._check_topic()
                 return
 
     def _from(self, span: PartitionRange, place: int, wants: Wants | None) -> Iterator[GroupRecord]:
@@ -123,6 +132,19 @@ class RangeReader:
         if found is None:
             found = self._logs[record.head] = parse_head(record.head).log_id
         if self._log_id and found != self._log_id:
+            raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
+
+    def _check_topic(self) -> None:
+        """Raise LogReplaced if the topic was created anew: a reference does not name its log.
+
+        Raise CannotReadKafka or OSError.
+        """
+        if not self._log_id:
+            return
+        if self._admin is None:
+            self._admin = self._connection.admin()
+        found = find_log(self._connection, self._admin).log_id
+        if found != self._log_id:
             raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
 
     def _place_after_removal(self, span: PartitionRange) -> int:
