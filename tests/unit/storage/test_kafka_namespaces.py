@@ -25,7 +25,7 @@ from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored,
 from penstock.ports.selection import Selection
 from penstock.storage.kafka import followed_references, log, partition
 from penstock.storage.kafka.client import RecordReader
-from penstock.storage.kafka.followed_references import FollowedReferences
+from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
@@ -550,6 +550,22 @@ def test_a_consumer_of_namespaces_that_failed_is_replaced(
             assert target.offsets == [2]
 
     run(use())
+
+
+def test_a_report_of_one_partition_that_fails_does_not_lose_those_of_others() -> None:
+    told: list[tuple[int, int, int]] = []
+
+    def tell(number: int, first: int, end: int, _patterns: Collection[str]) -> None:
+        if number == 1:
+            raise IndexError("a bug")
+        told.append((number, first, end))
+
+    passed = PassedReferences(tell)
+    record = ReferenceRecord(0, Reference(3, 2, 0, 0, "a/#", "names-a", 0))
+    for number in range(3):
+        passed.add(number, record)
+    passed()
+    assert told == [(0, 3, 5), (2, 3, 5)]
 
 
 def test_namespaces_that_kafka_does_not_return_take_a_small_share_of_the_time(

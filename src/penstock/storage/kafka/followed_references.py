@@ -41,7 +41,10 @@ class PassedReferences:
     def __call__(self) -> None:
         """Report the ranges, in the event loop's thread."""
         for number, (first, end, patterns) in self._ranges.items():
-            self._tell(number, first, end, patterns)
+            try:
+                self._tell(number, first, end, patterns)
+            except Exception:  # one partition must not end the reports of all others
+                log.exception("followed messages failed", partition=number, offset=first)
 
 
 class _Pause(NamedTuple):
