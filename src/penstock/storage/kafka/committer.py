@@ -346,11 +346,15 @@ class KafkaCommitter:
         try:
             return self._send(producer, groups, changes)
         except KafkaException as error:
-            raise _failed(error) from error
+            reason = error.args[0]
+        except SystemError as error:  # a callback was called while a fatal error was raised
+            reason = str(error)
         except BufferError as error:
             raise failure(str(error)) from error
         finally:
             self.step()  # before anything is changed: another thread may have gone on
+        # Not in the handlers: confluent-kafka would keep the first error, and so the producer.
+        raise _failed(_fatal_error(producer) or reason)
 
     def _send(
         self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
@@ -497,9 +501,23 @@ class _Fenced(OSError):
     """Kafka has fenced the producer: another one exists, or a transaction took too long."""
 
 
-def _failed(error: KafkaException) -> OSError:
-    found: KafkaError = error.args[0]
-    if found.code() in {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:  # noqa: SLF001
-        reason = failure(error)
+def _fatal_error(producer: Producer) -> KafkaError | None:
+    """Return why a producer can never be used again, such as fencing; None if it can."""
+    try:
+        producer.begin_transaction()  # it does nothing after a fatal error
+    except KafkaException as error:
+        found: KafkaError = error.args[0]
+        return found if found.fatal() else None
+    return None
+
+
+def _failed(error: KafkaError | str) -> OSError:
+    reason = failure(error)
+    if isinstance(error, KafkaError) and error.code() in _FENCED:
         return _Fenced(reason.errno, reason.strerror)
-    return failure(error)
+    return reason
+
+
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
+)
