@@ -23,8 +23,8 @@ from penstock.errors import KafkaUnusable, LogReplaced, OffsetBelowHorizon, Offs
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, log, partition
-from penstock.storage.kafka.client import RecordReader
+from penstock.storage.kafka import followed_references, log, lost_references, partition
+from penstock.storage.kafka.client import Connection, RecordReader
 from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
@@ -344,6 +344,66 @@ def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: Kafka
                     storage._own.load_horizon()
                     storage._own.load_bounds()
                 assert time.monotonic() - started < 8
+
+    run(use())
+
+
+class WithoutLeader:
+    """A consumer of Kafka that gets no answer about some topics."""
+
+    def __init__(self, consumer: Consumer, topics: Collection[str]) -> None:
+        self._consumer = consumer
+        self._topics = topics
+
+    def get_watermark_offsets(self, place: TopicPartition, *, timeout: float) -> tuple[int, int]:
+        if place.topic in self._topics:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return self._consumer.get_watermark_offsets(place, timeout=timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def test_a_namespace_without_a_leader_does_not_stop_the_node(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers wait for it; commits, the horizon and readers of other topics do not."""
+    for module in (lost_references, partition):
+        monkeypatch.setattr(module, "KAFKA_REFERENCE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(lost_references, "KAFKA_REFERENCE_AGAIN_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+    silent: set[str] = set()
+    make = Connection.consumer
+
+    def consumer(self: Connection, *, fetch_wait_ms: int = 5) -> Consumer:
+        return cast("Consumer", WithoutLeader(make(self, fetch_wait_ms=fetch_wait_ms), silent))
+
+    monkeypatch.setattr(Connection, "consumer", consumer)
+
+    async def use() -> None:
+        topic = f"{options.topic}-a"
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            for name in ("other", "plant-b/1/x", "plant-a/1"):
+                await put(used, name)
+            silent.add(topic)
+            with monkeypatch.context() as patch:
+                patch.setattr(Transaction, "places", failing)
+                receipt = used.storage.append(batch(used, "other"), "x")
+                await used.storage.flush()
+                assert not is_safe(receipt, used.storage)
+            await used.until(lambda: used.storage.problem is None)
+            await put(used, "other")
+            remove(options, options.topic, 0, 1)
+            await used.until(lambda: used.storage.bounds()[0].horizon == 1)
+            with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
+                assert reader.refresh()[0].horizon == 1
+            remove(options, topic, 0, 1)
+            silent.clear()
+            await used.until(lambda: used.storage.bounds()[0].horizon == 3)
+
+    def failing(_: Transaction) -> None:
+        raise OSError(errno.EIO, "no answer")
 
     run(use())
 

@@ -307,14 +307,24 @@ class KafkaCommitter:
                 changes[key] = msgspec.json.encode(NamespaceState(patterns))
         return changes
 
-    def _load_ends(self) -> None:
+    def _load_ends(self, *, partly: bool = False) -> None:
         """Find the last row group of each namespace; raise OSError.
 
-        The state of the log has those that retention has removed.
+        The state of the log has those that retention has removed. With `partly`, ends that are
+        known remain if Kafka does not answer for a namespace: an earlier end is not wrong, since
+        readers then find out themselves what retention has removed.
         """
-        self._ends = self._state.ends(self._options.node) | self._ends
+        node = self._options.node
+        self._ends = self._state.ends(node) | self._ends
         for topic in self._namespaces.topics:
-            found = self._partition.last_of(topic)
+            try:
+                found = self._partition.last_of(topic)
+            except OSError as error:
+                if not partly:
+                    raise
+                reason = str(error)
+                log.warning("namespace not reached", topic=topic, partition=node, error=reason)
+                return
             self.step()
             if found is not None:
                 self._ends[topic] = found
@@ -434,7 +444,8 @@ class KafkaCommitter:
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
-            self._load_ends()
+            self.step()
+            self._load_ends(partly=True)
             self.step()
             self._tell_written()
         except (OSError, KafkaException) as error:

@@ -182,9 +182,13 @@ class KafkaPartition:
         return self._first_place
 
     def last_of(self, topic: str) -> NamespaceEnd | None:
-        """Return this partition's last row group in a namespace's topic; None if there is none."""
+        """Return this partition's last row group in a namespace's topic; None if there is none.
+
+        Kafka has KAFKA_REFERENCE_SECONDS_MAX to say where it is.
+        """
         with self._consumers.take() as reader:
-            first, end = reader.bounds(topic, self.number)
+            seconds_max = KAFKA_REFERENCE_SECONDS_MAX
+            first, end = reader.bounds(topic, self.number, seconds_max=seconds_max)
             found = self._last(reader, first, end, topic)
         return None if found is None else NamespaceEnd(found.place, found.end_offset)
 
