@@ -477,6 +477,35 @@ def test_a_topic_of_a_namespace_that_is_compacted_is_refused(options: KafkaOptio
         KafkaLog(options)
 
 
+def test_a_topic_of_a_namespace_that_belongs_to_another_log_is_refused(
+    options: KafkaOptions,
+) -> None:
+    """Each record names the end of the one before it: two logs would mix these."""
+    shared = f"{options.topic}-a"
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await put(used, "plant-a/1")
+
+    run(use())
+    other = dataclasses.replace(options, topic=f"other-{options.topic}")
+    for topic, node in ((shared, 0), (shared, 1), (options.topic, 0)):
+        with pytest.raises(KafkaUnusable) as raised:
+            KafkaLog(dataclasses.replace(other, node=node, namespaces={"plant-a/#": topic}))
+        assert f"topic '{topic}' of a namespace has messages of another log" in str(raised.value)
+        assert "give the namespace a Kafka topic that no other log uses" in str(raised.value)
+    KafkaLog(dataclasses.replace(options, node=1)).close()
+    run(use())
+    # A log that was created anew is another one, also with the state of the one before.
+    admin = AdminClient({"bootstrap.servers": options.bootstrap})
+    for future in admin.delete_topics([options.topic]).values():
+        future.result(timeout=30)
+    while options.topic in admin.list_topics(timeout=30).topics:
+        pass
+    with pytest.raises(KafkaUnusable, match=f"topic '{shared}' of a namespace has messages of"):
+        KafkaLog(options)
+
+
 # --- Following ------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,8 @@ from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
-from penstock.storage.kafka.client import Connection, failure
+from penstock.storage.kafka.client import Connection, RecordReader, failure
+from penstock.storage.kafka.namespace_topics import check_namespace_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
@@ -122,6 +123,7 @@ class KafkaCommitter:
         options = self._options
         try:
             self._state.refresh()
+            self._check_namespaces()
             before = self._state.load(self._key, NodeState)
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
@@ -294,6 +296,20 @@ class KafkaCommitter:
         except _Fenced as error:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
+
+    def _check_namespaces(self) -> None:
+        """Raise KafkaUnusable if a namespace has the Kafka topic of another log; raise OSError."""
+        if not self._namespaces:
+            return
+        with contextlib.closing(RecordReader(self._connection)) as reader:
+            for topic in self._namespaces.topics:
+                check_namespace_log(
+                    reader,
+                    self._options,
+                    topic,
+                    log_id=self._log_id,
+                    find_head=lambda name: self._state.get(HEAD + name),
+                )
 
     def _namespace_states(self) -> dict[str, bytes | None]:
         """Return the state changes that add the configured namespaces to the known ones."""
