@@ -40,7 +40,7 @@ from penstock.storage.kafka.namespace_topics import check_namespace_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
-from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
+from penstock.storage.kafka.records import Heads, RowGroupRecord, latest_ms
 from penstock.storage.kafka.state import (
     ENDS,
     HEAD,
@@ -53,7 +53,7 @@ from penstock.storage.kafka.state import (
     StateTopic,
 )
 from penstock.storage.kafka.topic_changes import TopicChanges
-from penstock.storage.kafka.transaction import Group, Transaction
+from penstock.storage.kafka.transaction import SentRowGroup, Transaction
 from penstock.storage.kafka.writing_thread import WritingThread
 
 __all__ = ["KafkaCommitter"]
@@ -84,7 +84,7 @@ class KafkaCommitter:
         record_bytes_max: int,
         namespaces: Namespaces,
         done: Callable[[Outcome], None],
-        written: Callable[[GroupRecord], None],
+        written: Callable[[RowGroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
     ) -> None:
         self._connection = connection
@@ -225,7 +225,7 @@ class KafkaCommitter:
             return
         self._sending = changes
         try:
-            sent, ends = self._transact(self._groups(commit), self._sending)
+            sent, ends = self._transact(self._row_groups(commit), self._sending)
         except Replaced:
             raise
         except BaseException:
@@ -237,12 +237,12 @@ class KafkaCommitter:
         self._ends = ends
         for (value, _, _, _), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
-            record = GroupRecord(place, group, self._heads.own)
+            record = RowGroupRecord(place, group, self._heads.own)
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
 
-    def _groups(self, commit: Commit) -> Iterator[Group]:
+    def _row_groups(self, commit: Commit) -> Iterator[SentRowGroup]:
         """Yield the blocks of a commit as row groups; then add their state changes to `_sending`.
 
         A block is encoded while librdkafka sends the one before.
@@ -267,7 +267,7 @@ class KafkaCommitter:
                 and block.held_bytes >= self._namespaces.run_bytes_min
             ):
                 namespace = self._namespaces.common(columns.topics)
-            yield Group(value, latest_ms(columns), nodes, namespace)
+            yield SentRowGroup(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
         if end > self._reserved:
@@ -359,8 +359,8 @@ class KafkaCommitter:
             self.step()
 
     def _transact(
-        self, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        self, groups: Iterator[SentRowGroup], changes: dict[str, bytes | None]
+    ) -> tuple[list[tuple[SentRowGroup, int]], dict[str, NamespaceEnd]]:
         """Commit row groups and state changes.
 
         Return the row groups with their places, and the ends of namespaces. `groups` may add to
@@ -383,8 +383,8 @@ class KafkaCommitter:
         raise _failed(_fatal_error(producer) or reason)
 
     def _send(
-        self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        self, producer: Producer, groups: Iterator[SentRowGroup], changes: dict[str, bytes | None]
+    ) -> tuple[list[tuple[SentRowGroup, int]], dict[str, NamespaceEnd]]:
         """Send records and commit them; return what `_transact` returns.
 
         Raise OSError, KafkaException or BufferError.

@@ -19,7 +19,7 @@ from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import Wants
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord, RowGroupRecord
 
 __all__ = ["RangeReader"]
 
@@ -52,7 +52,7 @@ class RangeReader:
 
     def records(
         self, span: PartitionRange, place: int, wants: Wants | None = None
-    ) -> Iterator[GroupRecord]:
+    ) -> Iterator[RowGroupRecord]:
         """Yield the row groups with messages of a range, in order, from `place` on.
 
         Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
@@ -79,7 +79,9 @@ class RangeReader:
                     self._check_topic()
                 return
 
-    def _from(self, span: PartitionRange, place: int, wants: Wants | None) -> Iterator[GroupRecord]:
+    def _from(
+        self, span: PartitionRange, place: int, wants: Wants | None
+    ) -> Iterator[RowGroupRecord]:
         position, reason = span.start, ""
         for message in self._reader.records(self._options.topic, span.partition, place):
             try:
@@ -87,7 +89,7 @@ class RangeReader:
             except BadRecord as error:
                 reason = str(error)
                 continue
-            if isinstance(record, GroupRecord):
+            if isinstance(record, RowGroupRecord):
                 self._check_log(record)
             if record.end_offset <= position:
                 continue
@@ -95,7 +97,7 @@ class RangeReader:
                 raise LogDamaged(position, min(record.base_offset, span.end), reason)
             if record.base_offset >= span.end:
                 return
-            if isinstance(record, GroupRecord):
+            if isinstance(record, RowGroupRecord):
                 yield record
             elif wants is None or wants(record.reference.pattern):
                 yield self._resolved(span, record)
@@ -106,7 +108,7 @@ class RangeReader:
             raise LogDamaged(position, span.end, reason)
         raise RecordsRemoved  # the range was there when it was planned
 
-    def _resolved(self, span: PartitionRange, record: ReferenceRecord) -> GroupRecord:
+    def _resolved(self, span: PartitionRange, record: ReferenceRecord) -> RowGroupRecord:
         """Return the row group of a reference.
 
         Raise OffsetBelowHorizon if retention has removed it, LogDamaged, LogReplaced or OSError.
@@ -126,7 +128,7 @@ class RangeReader:
         self._check_log(group)
         return group
 
-    def _check_log(self, record: GroupRecord) -> None:
+    def _check_log(self, record: RowGroupRecord) -> None:
         """Raise LogReplaced if a record is of another log."""
         found = self._logs.get(record.head)
         if found is None:
