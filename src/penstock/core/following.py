@@ -160,7 +160,7 @@ class Following:
             if number not in session.feeds:
                 self._catch_up.fall_behind(session, partition, start)
                 self._timers.after(0.0, partial(self._catch_up.wake, session))
-        self._end_group(partition, end)
+        self._move_to(partition, end)
 
     # --- Messages ---------------------------------------------------------------------------------
 
@@ -193,9 +193,9 @@ class Following:
         finally:
             batch.clear()
             partition.next_offset = end
-        self._end_group(partition, end)
+        self._move_to(partition, end)
 
-    def _end_group(self, partition: StoredPartition, end: int) -> None:
+    def _move_to(self, partition: StoredPartition, end: int) -> None:
         """Move the partition's next offset to `end`, and wake the sessions that wait for it."""
         partition.next_offset = end
         if self._catch_up.awaits_log:

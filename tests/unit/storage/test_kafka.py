@@ -35,7 +35,7 @@ from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import GroupRecord
+from penstock.storage.kafka.records import RowGroupRecord
 from penstock.storage.kafka.state import StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
@@ -272,7 +272,7 @@ def fail_once(partition: KafkaPartition) -> None:
     """Let the next walk over a partition fail, as one does that waits too long for Kafka."""
     walk = partition.walk
 
-    def failing(_start: int, _end: int) -> Iterator[GroupRecord]:
+    def failing(_start: int, _end: int) -> Iterator[RowGroupRecord]:
         partition.walk = walk  # type: ignore[method-assign]
         raise OSError(errno.EIO, "Kafka: no answer for 10 seconds")
 

@@ -1,6 +1,7 @@
 """Namespaces of a log on Kafka: their messages are in Kafka topics of their own, in one order."""
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import secrets
@@ -18,13 +19,13 @@ from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
-from penstock.errors import KafkaUnusable, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import KafkaUnusable, LogReplaced, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, log, partition
-from penstock.storage.kafka.client import RecordReader
-from penstock.storage.kafka.followed_references import FollowedReferences
+from penstock.storage.kafka import followed_references, log, lost_references, partition
+from penstock.storage.kafka.client import Connection, RecordReader
+from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.moving import import_log
@@ -32,6 +33,7 @@ from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.range_reader import RangeReader
 from penstock.storage.kafka.records import BadRecord, Heads, Reference, ReferenceRecord
 from penstock.storage.kafka.state import StateTopic
 from penstock.storage.kafka.transaction import Transaction
@@ -346,6 +348,105 @@ def test_a_namespace_whose_kafka_topic_was_deleted_delays_nothing(options: Kafka
     run(use())
 
 
+class WithoutLeader:
+    """A consumer of Kafka that gets no answer about some topics."""
+
+    def __init__(self, consumer: Consumer, topics: Collection[str]) -> None:
+        self._consumer = consumer
+        self._topics = topics
+
+    def get_watermark_offsets(self, place: TopicPartition, *, timeout: float) -> tuple[int, int]:
+        if place.topic in self._topics:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return self._consumer.get_watermark_offsets(place, timeout=timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def test_a_namespace_without_a_leader_does_not_stop_the_node(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its readers wait for it; commits, the horizon and readers of other topics do not."""
+    for module in (lost_references, partition):
+        monkeypatch.setattr(module, "KAFKA_REFERENCE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(lost_references, "KAFKA_REFERENCE_AGAIN_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+    silent: set[str] = set()
+    make = Connection.consumer
+
+    def consumer(self: Connection, *, fetch_wait_ms: int = 5) -> Consumer:
+        return cast("Consumer", WithoutLeader(make(self, fetch_wait_ms=fetch_wait_ms), silent))
+
+    monkeypatch.setattr(Connection, "consumer", consumer)
+
+    async def use() -> None:
+        topic = f"{options.topic}-a"
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            for name in ("other", "plant-b/1/x", "plant-a/1"):
+                await put(used, name)
+            silent.add(topic)
+            with monkeypatch.context() as patch:
+                patch.setattr(Transaction, "places", failing)
+                receipt = used.storage.append(batch(used, "other"), "x")
+                await used.storage.flush()
+                assert not is_safe(receipt, used.storage)
+            await used.until(lambda: used.storage.problem is None)
+            await put(used, "other")
+            remove(options, options.topic, 0, 1)
+            await used.until(lambda: used.storage.bounds()[0].horizon == 1)
+            with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
+                assert reader.refresh()[0].horizon == 1
+            remove(options, topic, 0, 1)
+            silent.clear()
+            await used.until(lambda: used.storage.bounds()[0].horizon == 3)
+
+    def failing(_: Transaction) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    run(use())
+
+
+# --- Tasks of Spark -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", ["", "-a"])
+def test_a_task_notices_a_new_log_though_it_wants_none_of_its_messages(
+    options: KafkaOptions, kept: str
+) -> None:
+    """A reference does not name its log. The Kafka topic of the namespace may be that of before."""
+    reading = KafkaReadOptions(options.bootstrap, options.topic)
+    span = PartitionRange(0, 0, 3)
+
+    async def use() -> int:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            for _ in range(3):
+                await put(used, "plant-a/1")
+        return node.log_id
+
+    def offsets(*, wanted: bool) -> list[int]:
+        with contextlib.closing(RangeReader(reading, log_id=log_id, heads={})) as reader:
+            return [each.base_offset for each in reader.records(span, 0, lambda _: wanted)]
+
+    log_id = run(use())
+    assert offsets(wanted=False) == []
+    assert offsets(wanted=True) == [0, 1, 2]
+    names = [options.topic, options.state_topic, *options.namespaces.values()]
+    names = [each for each in names if not kept or not each.endswith(kept)]
+    admin = AdminClient({"bootstrap.servers": options.bootstrap})
+    for future in admin.delete_topics(names).values():
+        future.result(timeout=30)
+    while set(names) & set(admin.list_topics(timeout=30).topics):
+        pass
+    options = dataclasses.replace(options, namespaces={"plant-a/#": f"{options.topic}-c"})
+    assert run(use()) != log_id
+    for wanted in (False, True):
+        with pytest.raises(LogReplaced):
+            offsets(wanted=wanted)
+
+
 # --- Kafka's topics -------------------------------------------------------------------------------
 
 
@@ -373,6 +474,35 @@ def test_a_topic_of_a_namespace_that_is_compacted_is_refused(options: KafkaOptio
     for future in admin.create_topics([wanted]).values():
         future.result(timeout=30)
     with pytest.raises(KafkaUnusable, match=f"{topic}' has cleanup.policy 'compact'"):
+        KafkaLog(options)
+
+
+def test_a_topic_of_a_namespace_that_belongs_to_another_log_is_refused(
+    options: KafkaOptions,
+) -> None:
+    """Each record names the end of the one before it: two logs would mix these."""
+    shared = f"{options.topic}-a"
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            await put(used, "plant-a/1")
+
+    run(use())
+    other = dataclasses.replace(options, topic=f"other-{options.topic}")
+    for topic, node in ((shared, 0), (shared, 1), (options.topic, 0)):
+        with pytest.raises(KafkaUnusable) as raised:
+            KafkaLog(dataclasses.replace(other, node=node, namespaces={"plant-a/#": topic}))
+        assert f"topic '{topic}' of a namespace has messages of another log" in str(raised.value)
+        assert "give the namespace a Kafka topic that no other log uses" in str(raised.value)
+    KafkaLog(dataclasses.replace(options, node=1)).close()
+    run(use())
+    # A log that was created anew is another one, also with the state of the one before.
+    admin = AdminClient({"bootstrap.servers": options.bootstrap})
+    for future in admin.delete_topics([options.topic]).values():
+        future.result(timeout=30)
+    while options.topic in admin.list_topics(timeout=30).topics:
+        pass
+    with pytest.raises(KafkaUnusable, match=f"topic '{shared}' of a namespace has messages of"):
         KafkaLog(options)
 
 
@@ -509,6 +639,22 @@ def test_a_consumer_of_namespaces_that_failed_is_replaced(
             assert target.offsets == [2]
 
     run(use())
+
+
+def test_a_report_of_one_partition_that_fails_does_not_lose_those_of_others() -> None:
+    told: list[tuple[int, int, int]] = []
+
+    def tell(number: int, first: int, end: int, _patterns: Collection[str]) -> None:
+        if number == 1:
+            raise IndexError("a bug")
+        told.append((number, first, end))
+
+    passed = PassedReferences(tell)
+    record = ReferenceRecord(0, Reference(3, 2, 0, 0, "a/#", "names-a", 0))
+    for number in range(3):
+        passed.add(number, record)
+    passed()
+    assert told == [(0, 3, 5), (2, 3, 5)]
 
 
 def test_namespaces_that_kafka_does_not_return_take_a_small_share_of_the_time(

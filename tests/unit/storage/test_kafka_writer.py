@@ -4,6 +4,7 @@ Calls of librdkafka may ignore their time limits. Producers are wrapped here, so
 """
 
 import asyncio
+import contextlib
 import secrets
 import threading
 import time
@@ -11,7 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+import structlog
+from confluent_kafka import KafkaException, Producer
 
 from penstock.core.answers import is_safe
 from penstock.errors import LogUnavailable
@@ -101,6 +103,51 @@ async def fail_by_hanging(used: Attached, hang: Hang, *calls: str) -> None:
     assert not is_safe(receipt, storage)
     with pytest.raises(LogUnavailable):
         storage.append(used.batch("a"), "sender")
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_commit_of_a_node_that_was_replaced_fails_with_that_reason(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, *, raises: bool
+) -> None:
+    """A callback may be called while confluent-kafka raises that the producer is fenced."""
+    make = Connection.transactional
+    newer: list[KafkaLog] = []
+
+    class Fenced:
+        def __init__(self, producer: Producer) -> None:
+            self._producer = producer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._producer, name)
+
+        def flush(self, seconds: float) -> int:
+            with contextlib.suppress(KafkaException, SystemError):
+                return cast("int", self._producer.flush(seconds))
+            if not raises:  # it was fenced by another call: the next one finds a fatal error
+                self._producer.produce(options.topic, b"x", partition=0)
+            raise SystemError("<method 'flush'> returned NULL without setting an exception")
+
+    def transactional(connection: Connection, record_bytes_max: int) -> Producer:
+        return cast("Producer", Fenced(make(connection, record_bytes_max)))
+
+    monkeypatch.setattr(Connection, "transactional", transactional)
+
+    async def use() -> None:
+        lost: list[Exception] = []
+        async with attached(KafkaLog(options, lost=lost.append)) as used:
+            await used.put("a")
+            newer.append(KafkaLog(options))
+            with structlog.testing.capture_logs() as events:
+                receipt = used.storage.append(used.batch("b"), "sender")
+                await used.until(lambda: lost)
+            async with attached(newer[0]):
+                pass
+        assert not is_safe(receipt, used.storage)
+        (failed,) = [each for each in events if each["event"] == "append failed"]
+        assert "fenced by a newer instance" in failed["error"]
+        assert "log writer failed" not in [each["event"] for each in events]
+
+    run(use())
 
 
 @pytest.mark.parametrize(

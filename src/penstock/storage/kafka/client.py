@@ -142,7 +142,9 @@ class RecordReader:
         self._connection = connection
         self._consumer = connection.consumer()
 
-    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+    def bounds(
+        self, topic: str, partition: int, *, seconds_max: float = KAFKA_READ_SECONDS_MAX
+    ) -> tuple[int, int]:
         """Return Kafka's first offset, and the one after the last committed; raise OSError."""
         place = TopicPartition(topic, partition)
 
@@ -155,9 +157,11 @@ class RecordReader:
                     self._consumer.list_topics(topic, timeout=max(left, 1.0))
                 raise
 
-        return self._ask(ask)
+        return self._ask(ask, seconds_max)
 
-    def bounds_if_there(self, topic: str, partition: int) -> tuple[int, int] | None:
+    def bounds_if_there(
+        self, topic: str, partition: int, *, seconds_max: float = KAFKA_READ_SECONDS_MAX
+    ) -> tuple[int, int] | None:
         """As `bounds`; None if Kafka has no such topic or partition."""
         place = TopicPartition(topic, partition)
 
@@ -166,12 +170,12 @@ class RecordReader:
                 return self._consumer.get_watermark_offsets(place, timeout=left)
             except KafkaException as error:
                 if error.args[0].code() in _UNKNOWN:
-                    known = self._consumer.list_topics(topic, timeout=max(left, 1.0))
+                    known = self._consumer.list_topics(topic, timeout=max(left, 0.1))
                     if partition not in known.topics[topic].partitions:
                         return _NOWHERE
                 raise
 
-        found = self._ask(ask)
+        found = self._ask(ask, seconds_max)
         return None if found == _NOWHERE else found
 
     def partitions(self, topic: str) -> list[int]:
@@ -179,9 +183,13 @@ class RecordReader:
         found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left))
         return sorted(found.topics[topic].partitions)
 
-    def _ask(self, request: Callable[[float], _Answer | None]) -> _Answer:
+    def _ask(
+        self,
+        request: Callable[[float], _Answer | None],
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> _Answer:
         """Return the answer to a request; try again where a leader moves. Raise OSError."""
-        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while True:
             left = deadline - time.monotonic()
             try:
@@ -193,7 +201,7 @@ class RecordReader:
             if answer is not None:
                 return answer
             if left <= 0:
-                raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
+                raise self._connection.timed_out(seconds_max)
             time.sleep(_RETRY_SECONDS)
 
     def records(
@@ -234,9 +242,17 @@ class RecordReader:
         message = self._consumer.poll(_POLL_SECONDS)
         return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
 
-    def first(self, topic: str, partition: int, offset: int) -> Message | None:
+    def first(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        seconds_max: float = KAFKA_READ_SECONDS_MAX,
+    ) -> Message | None:
         """Return the first committed record from a Kafka offset on; None if there is none."""
-        with contextlib.closing(self.records(topic, partition, offset)) as records:
+        records = self.records(topic, partition, offset, seconds_max=seconds_max)
+        with contextlib.closing(records):
             return next(records, None)
 
     def at(

@@ -35,11 +35,12 @@ from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
-from penstock.storage.kafka.client import Connection, failure
+from penstock.storage.kafka.client import Connection, RecordReader, failure
+from penstock.storage.kafka.namespace_topics import check_namespace_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import Replaced
-from penstock.storage.kafka.records import GroupRecord, Heads, latest_ms
+from penstock.storage.kafka.records import Heads, RowGroupRecord, latest_ms
 from penstock.storage.kafka.state import (
     ENDS,
     HEAD,
@@ -52,7 +53,7 @@ from penstock.storage.kafka.state import (
     StateTopic,
 )
 from penstock.storage.kafka.topic_changes import TopicChanges
-from penstock.storage.kafka.transaction import Group, Transaction
+from penstock.storage.kafka.transaction import SentRowGroup, Transaction
 from penstock.storage.kafka.writing_thread import WritingThread
 
 __all__ = ["KafkaCommitter"]
@@ -83,7 +84,7 @@ class KafkaCommitter:
         record_bytes_max: int,
         namespaces: Namespaces,
         done: Callable[[Outcome], None],
-        written: Callable[[GroupRecord], None],
+        written: Callable[[RowGroupRecord], None],
         lost: Callable[[NodeTakenOver], None],
     ) -> None:
         self._connection = connection
@@ -122,6 +123,7 @@ class KafkaCommitter:
         options = self._options
         try:
             self._state.refresh()
+            self._check_namespaces()
             before = self._state.load(self._key, NodeState)
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
@@ -223,7 +225,7 @@ class KafkaCommitter:
             return
         self._sending = changes
         try:
-            sent, ends = self._transact(self._groups(commit), self._sending)
+            sent, ends = self._transact(self._row_groups(commit), self._sending)
         except Replaced:
             raise
         except BaseException:
@@ -235,12 +237,12 @@ class KafkaCommitter:
         self._ends = ends
         for (value, _, _, _), place in sent:
             group = StoredRowGroup(value, parse_row_group(value), self._heads.own_words)
-            record = GroupRecord(place, group, self._heads.own)
+            record = RowGroupRecord(place, group, self._heads.own)
             self._partition.add(record)
             self._written(record)
             self._told = record.end_offset
 
-    def _groups(self, commit: Commit) -> Iterator[Group]:
+    def _row_groups(self, commit: Commit) -> Iterator[SentRowGroup]:
         """Yield the blocks of a commit as row groups; then add their state changes to `_sending`.
 
         A block is encoded while librdkafka sends the one before.
@@ -265,7 +267,7 @@ class KafkaCommitter:
                 and block.held_bytes >= self._namespaces.run_bytes_min
             ):
                 namespace = self._namespaces.common(columns.topics)
-            yield Group(value, latest_ms(columns), nodes, namespace)
+            yield SentRowGroup(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
         if end > self._reserved:
@@ -295,6 +297,20 @@ class KafkaCommitter:
             raise NodeTakenOver(self._options.node, self._options.topic) from error
         self._state.apply(changes)
 
+    def _check_namespaces(self) -> None:
+        """Raise KafkaUnusable if a namespace has the Kafka topic of another log; raise OSError."""
+        if not self._namespaces:
+            return
+        with contextlib.closing(RecordReader(self._connection)) as reader:
+            for topic in self._namespaces.topics:
+                check_namespace_log(
+                    reader,
+                    self._options,
+                    topic,
+                    log_id=self._log_id,
+                    find_head=lambda name: self._state.get(HEAD + name),
+                )
+
     def _namespace_states(self) -> dict[str, bytes | None]:
         """Return the state changes that add the configured namespaces to the known ones."""
         changes: dict[str, bytes | None] = {}
@@ -307,14 +323,24 @@ class KafkaCommitter:
                 changes[key] = msgspec.json.encode(NamespaceState(patterns))
         return changes
 
-    def _load_ends(self) -> None:
+    def _load_ends(self, *, partly: bool = False) -> None:
         """Find the last row group of each namespace; raise OSError.
 
-        The state of the log has those that retention has removed.
+        The state of the log has those that retention has removed. With `partly`, ends that are
+        known remain if Kafka does not answer for a namespace: an earlier end is not wrong, since
+        readers then find out themselves what retention has removed.
         """
-        self._ends = self._state.ends(self._options.node) | self._ends
+        node = self._options.node
+        self._ends = self._state.ends(node) | self._ends
         for topic in self._namespaces.topics:
-            found = self._partition.last_of(topic)
+            try:
+                found = self._partition.last_of(topic)
+            except OSError as error:
+                if not partly:
+                    raise
+                reason = str(error)
+                log.warning("namespace not reached", topic=topic, partition=node, error=reason)
+                return
             self.step()
             if found is not None:
                 self._ends[topic] = found
@@ -333,8 +359,8 @@ class KafkaCommitter:
             self.step()
 
     def _transact(
-        self, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        self, groups: Iterator[SentRowGroup], changes: dict[str, bytes | None]
+    ) -> tuple[list[tuple[SentRowGroup, int]], dict[str, NamespaceEnd]]:
         """Commit row groups and state changes.
 
         Return the row groups with their places, and the ends of namespaces. `groups` may add to
@@ -346,15 +372,19 @@ class KafkaCommitter:
         try:
             return self._send(producer, groups, changes)
         except KafkaException as error:
-            raise _failed(error) from error
+            reason = error.args[0]
+        except SystemError as error:  # a callback was called while a fatal error was raised
+            reason = str(error)
         except BufferError as error:
             raise failure(str(error)) from error
         finally:
             self.step()  # before anything is changed: another thread may have gone on
+        # Not in the handlers: confluent-kafka would keep the first error, and so the producer.
+        raise _failed(_fatal_error(producer) or reason)
 
     def _send(
-        self, producer: Producer, groups: Iterator[Group], changes: dict[str, bytes | None]
-    ) -> tuple[list[tuple[Group, int]], dict[str, NamespaceEnd]]:
+        self, producer: Producer, groups: Iterator[SentRowGroup], changes: dict[str, bytes | None]
+    ) -> tuple[list[tuple[SentRowGroup, int]], dict[str, NamespaceEnd]]:
         """Send records and commit them; return what `_transact` returns.
 
         Raise OSError, KafkaException or BufferError.
@@ -430,7 +460,8 @@ class KafkaCommitter:
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
             self._partition.load_bounds()  # a commit without an answer may have succeeded
-            self._load_ends()
+            self.step()
+            self._load_ends(partly=True)
             self.step()
             self._tell_written()
         except (OSError, KafkaException) as error:
@@ -497,9 +528,23 @@ class _Fenced(OSError):
     """Kafka has fenced the producer: another one exists, or a transaction took too long."""
 
 
-def _failed(error: KafkaException) -> OSError:
-    found: KafkaError = error.args[0]
-    if found.code() in {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}:  # noqa: SLF001
-        reason = failure(error)
+def _fatal_error(producer: Producer) -> KafkaError | None:
+    """Return why a producer can never be used again, such as fencing; None if it can."""
+    try:
+        producer.begin_transaction()  # it does nothing after a fatal error
+    except KafkaException as error:
+        found: KafkaError = error.args[0]
+        return found if found.fatal() else None
+    return None
+
+
+def _failed(error: KafkaError | str) -> OSError:
+    reason = failure(error)
+    if isinstance(error, KafkaError) and error.code() in _FENCED:
         return _Fenced(reason.errno, reason.strerror)
-    return failure(error)
+    return reason
+
+
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001
+)

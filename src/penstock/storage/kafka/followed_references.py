@@ -14,7 +14,7 @@ from penstock.limits import (
 from penstock.storage.kafka.client import RecordsRemoved
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord, RowGroupRecord
 
 __all__ = ["FollowedReferences", "PassedReferences"]
 
@@ -41,7 +41,10 @@ class PassedReferences:
     def __call__(self) -> None:
         """Report the ranges, in the event loop's thread."""
         for number, (first, end, patterns) in self._ranges.items():
-            self._tell(number, first, end, patterns)
+            try:
+                self._tell(number, first, end, patterns)
+            except Exception:  # one partition must not end the reports of all others
+                log.exception("followed messages failed", partition=number, offset=first)
 
 
 class _Pause(NamedTuple):
@@ -67,7 +70,7 @@ class FollowedReferences:
 
     def read(
         self, partition: KafkaPartition, data: NamespaceReader, record: ReferenceRecord
-    ) -> GroupRecord | None:
+    ) -> RowGroupRecord | None:
         """Return the row group of a reference; None if Kafka does not return it soon."""
         reference, number = record.reference, partition.number
         key = reference.topic, number

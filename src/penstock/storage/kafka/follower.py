@@ -52,9 +52,9 @@ from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
 from penstock.storage.kafka.records import (
     BadRecord,
-    GroupRecord,
     Heads,
     ReferenceRecord,
+    RowGroupRecord,
     is_addressed,
     private_records,
 )
@@ -346,7 +346,7 @@ class PartitionFollower:
         if is_state:
             self._take_state(message)
         elif number in self._partitions:
-            self._take_group(self._partitions[number], data, message)
+            self._take_row_group(self._partitions[number], data, message)
         self._thread.step(key)
         self._places[key] = place + 1
 
@@ -389,7 +389,7 @@ class PartitionFollower:
 
     # --- Messages ---------------------------------------------------------------------------------
 
-    def _take_group(
+    def _take_row_group(
         self, partition: KafkaPartition, data: NamespaceReader, message: Message
     ) -> None:
         try:
@@ -403,7 +403,7 @@ class PartitionFollower:
         if isinstance(record, ReferenceRecord):
             self._take_reference(partition, data, record)
             return
-        self._hand_over_group(partition.number, record)
+        self._hand_over_row_group(partition.number, record)
         if is_addressed(message, self._options.node):
             try:
                 records = private_records(record)
@@ -412,7 +412,7 @@ class PartitionFollower:
             else:
                 self._hand_over(lambda: self._follower.records_read(records))
 
-    def _hand_over_group(self, number: int, record: GroupRecord) -> None:
+    def _hand_over_row_group(self, number: int, record: RowGroupRecord) -> None:
         self._learn(record)
         self._hand_over(lambda: self._deliver(number, record), len(record.group.data))
 
@@ -435,7 +435,7 @@ class PartitionFollower:
             self._pass_over(number, record)
         else:
             self._references = self._references.read_one(len(group.group.data))
-            self._hand_over_group(number, group)
+            self._hand_over_row_group(number, group)
 
     def _pass_over(self, number: int, record: ReferenceRecord) -> None:
         """Queue a passed reference for a later report to the event loop; raise Replaced."""
@@ -462,12 +462,12 @@ class PartitionFollower:
         self._follower.messages_passed_over(number, first, end, patterns)
         self._delivered[number] = max(self._delivered[number], end)
 
-    def _deliver(self, number: int, record: GroupRecord) -> None:
+    def _deliver(self, number: int, record: RowGroupRecord) -> None:
         """Hand a row group to the target, in the event loop's thread."""
         self._follower.messages_read(number, record.group)
         self._delivered[number] = record.end_offset
 
-    def _learn(self, record: GroupRecord) -> None:
+    def _learn(self, record: RowGroupRecord) -> None:
         """Hand over the new topics of messages, before the messages.
 
         Their records in the state topic belong to the same transaction, but may come a little

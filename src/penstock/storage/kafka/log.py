@@ -57,7 +57,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.reader import KafkaReader
 from penstock.storage.kafka.record_cache import RecordCache
-from penstock.storage.kafka.records import GroupRecord, Heads
+from penstock.storage.kafka.records import Heads, RowGroupRecord
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
@@ -288,7 +288,7 @@ class KafkaLog:
         """Receive an outcome, in the writer thread."""
         self._appends.done(outcome)
 
-    def _written(self, record: GroupRecord) -> None:
+    def _written(self, record: RowGroupRecord) -> None:
         """Receive a record that is committed, in the writer thread."""
         if self._options.deliver_committed and self._target is not None:
             deliver, number, group = self._target.messages_read, self.partition, record.group

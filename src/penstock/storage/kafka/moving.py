@@ -55,7 +55,7 @@ from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import HEAD_HEADER, GroupRecord
+from penstock.storage.kafka.records import HEAD_HEADER, RowGroupRecord
 from penstock.storage.kafka.state import HEAD, NODE, TOPIC, NodeState, TopicState
 from penstock.storage.session_numbers import KeptNumbers, SessionNumbers
 
@@ -334,7 +334,7 @@ def import_log(
 
 def _records(
     partition: KafkaPartition, damaged: Damaged, start: int, end: int
-) -> Iterator[GroupRecord]:
+) -> Iterator[RowGroupRecord]:
     while start < end:
         try:
             for record in partition.walk(start, end):
@@ -355,7 +355,7 @@ def _write_folder(
     folder: Path,
     partition: int,
     log_id: int,
-    records: Iterator[GroupRecord],
+    records: Iterator[RowGroupRecord],
     topics: dict[str, TopicState],
     *,
     end: int,

@@ -36,11 +36,11 @@ from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import (
     BadRecord,
-    GroupRecord,
     Heads,
     LogRecord,
     Reference,
     ReferenceRecord,
+    RowGroupRecord,
 )
 from penstock.storage.kafka.state import NamespaceEnd
 
@@ -182,9 +182,13 @@ class KafkaPartition:
         return self._first_place
 
     def last_of(self, topic: str) -> NamespaceEnd | None:
-        """Return this partition's last row group in a namespace's topic; None if there is none."""
+        """Return this partition's last row group in a namespace's topic; None if there is none.
+
+        Kafka has KAFKA_REFERENCE_SECONDS_MAX to say where it is.
+        """
         with self._consumers.take() as reader:
-            first, end = reader.bounds(topic, self.number)
+            seconds_max = KAFKA_REFERENCE_SECONDS_MAX
+            first, end = reader.bounds(topic, self.number, seconds_max=seconds_max)
             found = self._last(reader, first, end, topic)
         return None if found is None else NamespaceEnd(found.place, found.end_offset)
 
@@ -243,7 +247,7 @@ class KafkaPartition:
                 anchors.insert(index, anchor)
             if len(anchors) > KAFKA_ANCHORS_MAX:
                 del anchors[1:-1:2]  # every other one; records between the rest are searched
-        if isinstance(record, GroupRecord):
+        if isinstance(record, RowGroupRecord):
             self._cache.put(self.number, record)
         else:
             self._lost.note_topic(record)
@@ -258,15 +262,15 @@ class KafkaPartition:
         if end > bounds.end:
             raise OffsetPastEnd(end, bounds.end)
 
-    def find(self, offset: int) -> GroupRecord:
+    def find(self, offset: int) -> RowGroupRecord:
         """Return the row group with `offset`, or the first after it.
 
         Raise OffsetBelowHorizon, OffsetPastEnd or LogDamaged.
         """
         found = self.find_record(offset)
-        return found if isinstance(found, GroupRecord) else self.fetch(found)
+        return found if isinstance(found, RowGroupRecord) else self.fetch(found)
 
-    def fetch(self, record: ReferenceRecord) -> GroupRecord:
+    def fetch(self, record: ReferenceRecord) -> RowGroupRecord:
         """Return the row group of a reference; raise as `resolve` does, or NotAsked.
 
         A few threads read for all sessions. So when Kafka has not returned a record, one of them
@@ -319,7 +323,9 @@ class KafkaPartition:
         self._note(record)
         return record
 
-    def resolve(self, record: ReferenceRecord, get: Callable[[Reference], Message]) -> GroupRecord:
+    def resolve(
+        self, record: ReferenceRecord, get: Callable[[Reference], Message]
+    ) -> RowGroupRecord:
         """Return the row group of a reference; `get` reads the record that the reference names.
 
         Raise OffsetBelowHorizon if retention has removed it, LogDamaged or OSError.
@@ -336,7 +342,7 @@ class KafkaPartition:
             raise LogDamaged(record.base_offset, record.end_offset, str(error)) from error
         return self.keep(group)
 
-    def keep(self, group: GroupRecord) -> GroupRecord:
+    def keep(self, group: RowGroupRecord) -> RowGroupRecord:
         """Add the row group of a reference to the cache; return it."""
         self._cache.put(self.number, group)
         return group
@@ -351,7 +357,7 @@ class KafkaPartition:
             self._note_damage(offset, record.base_offset, reasons[0])
             raise LogDamaged(offset, record.base_offset, reasons[0])
 
-    def _cached(self, offset: int) -> GroupRecord | None:
+    def _cached(self, offset: int) -> RowGroupRecord | None:
         """Return the row group with `offset` if it is in the cache."""
         with self._lock:
             low = self._below(offset)
@@ -407,14 +413,14 @@ class KafkaPartition:
 
     # --- Walking ----------------------------------------------------------------------------------
 
-    def walk(self, start: int, end: int, wants: Wants | None = None) -> Iterator[GroupRecord]:
+    def walk(self, start: int, end: int, wants: Wants | None = None) -> Iterator[RowGroupRecord]:
         """Yield the row groups with messages from `start` up to `end`, in order.
 
         Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
         messages that cannot be read, OffsetBelowHorizon if retention removes messages meanwhile.
         """
         for record in self.walk_records(start, end, wants):
-            if isinstance(record, GroupRecord):
+            if isinstance(record, RowGroupRecord):
                 yield record
 
     def walk_records(
@@ -435,7 +441,7 @@ class KafkaPartition:
         data: NamespaceReader | None = None
         try:
             for record in self._stream(start, end):
-                if isinstance(record, GroupRecord) or not (
+                if isinstance(record, RowGroupRecord) or not (
                     wants is None or wants(record.reference.pattern)
                 ):
                     yield record

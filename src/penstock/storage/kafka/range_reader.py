@@ -7,16 +7,19 @@ place of its first record, and the heads of its records, only has to fetch recor
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+
 from penstock.errors import LogDamaged, LogReplaced, OffsetBelowHorizon
 from penstock.limits import KAFKA_READ_SECONDS_MAX
 from penstock.ports import PartitionRange
 from penstock.storage.arrow.format.segment import parse_head
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved
+from penstock.storage.kafka.cluster_topics import find_log
 from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import Wants
-from penstock.storage.kafka.records import BadRecord, GroupRecord, Heads, ReferenceRecord
+from penstock.storage.kafka.records import BadRecord, Heads, ReferenceRecord, RowGroupRecord
 
 __all__ = ["RangeReader"]
 
@@ -37,6 +40,7 @@ class RangeReader:
         self._heads = Heads(0, 0, self._find_head)
         self._logs: dict[bytes, int] = {}
         self._lookup: KafkaLogReader | None = None
+        self._admin: AdminClient | None = None  # not before it is needed
 
     def close(self) -> None:
         """Disconnect."""
@@ -48,7 +52,7 @@ class RangeReader:
 
     def records(
         self, span: PartitionRange, place: int, wants: Wants | None = None
-    ) -> Iterator[GroupRecord]:
+    ) -> Iterator[RowGroupRecord]:
         """Yield the row groups with messages of a range, in order, from `place` on.
 
         Row groups of namespaces whose patterns are not wanted are left out. Raise LogDamaged at
@@ -67,10 +71,17 @@ class RangeReader:
                 if attempts > _ATTEMPTS_MAX:
                     raise LogDamaged(position, span.end, "Kafka does not return them") from None
                 place = self._place_after_removal(span._replace(start=position))
+            except (LogDamaged, OffsetBelowHorizon):
+                self._check_topic()
+                raise
             else:
+                if position < span.end:  # the last records were references that are not wanted
+                    self._check_topic()
                 return
 
-    def _from(self, span: PartitionRange, place: int, wants: Wants | None) -> Iterator[GroupRecord]:
+    def _from(
+        self, span: PartitionRange, place: int, wants: Wants | None
+    ) -> Iterator[RowGroupRecord]:
         position, reason = span.start, ""
         for message in self._reader.records(self._options.topic, span.partition, place):
             try:
@@ -78,7 +89,7 @@ class RangeReader:
             except BadRecord as error:
                 reason = str(error)
                 continue
-            if isinstance(record, GroupRecord):
+            if isinstance(record, RowGroupRecord):
                 self._check_log(record)
             if record.end_offset <= position:
                 continue
@@ -86,7 +97,7 @@ class RangeReader:
                 raise LogDamaged(position, min(record.base_offset, span.end), reason)
             if record.base_offset >= span.end:
                 return
-            if isinstance(record, GroupRecord):
+            if isinstance(record, RowGroupRecord):
                 yield record
             elif wants is None or wants(record.reference.pattern):
                 yield self._resolved(span, record)
@@ -97,7 +108,7 @@ class RangeReader:
             raise LogDamaged(position, span.end, reason)
         raise RecordsRemoved  # the range was there when it was planned
 
-    def _resolved(self, span: PartitionRange, record: ReferenceRecord) -> GroupRecord:
+    def _resolved(self, span: PartitionRange, record: ReferenceRecord) -> RowGroupRecord:
         """Return the row group of a reference.
 
         Raise OffsetBelowHorizon if retention has removed it, LogDamaged, LogReplaced or OSError.
@@ -117,12 +128,25 @@ class RangeReader:
         self._check_log(group)
         return group
 
-    def _check_log(self, record: GroupRecord) -> None:
+    def _check_log(self, record: RowGroupRecord) -> None:
         """Raise LogReplaced if a record is of another log."""
         found = self._logs.get(record.head)
         if found is None:
             found = self._logs[record.head] = parse_head(record.head).log_id
         if self._log_id and found != self._log_id:
+            raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
+
+    def _check_topic(self) -> None:
+        """Raise LogReplaced if the topic was created anew: a reference does not name its log.
+
+        Raise CannotReadKafka or OSError.
+        """
+        if not self._log_id:
+            return
+        if self._admin is None:
+            self._admin = self._connection.admin()
+        found = find_log(self._connection, self._admin).log_id
+        if found != self._log_id:
             raise LogReplaced(f"{self._log_id:012x}", f"{found:012x}")
 
     def _place_after_removal(self, span: PartitionRange) -> int:

@@ -12,14 +12,14 @@ from penstock.errors import LogDamaged, LogError, OffsetPastEnd
 from penstock.limits import KAFKA_REFERENCES_PASSED_MAX
 from penstock.ports import Fetched, TopicFilter
 from penstock.storage.kafka.partition import KafkaPartition, NotAsked
-from penstock.storage.kafka.records import GroupRecord
+from penstock.storage.kafka.records import RowGroupRecord
 
 __all__ = ["KafkaReader"]
 
 log = structlog.get_logger("penstock.log")
 
 
-def _fetched(record: GroupRecord) -> Fetched:
+def _fetched(record: RowGroupRecord) -> Fetched:
     return Fetched((record.group,), record.end_offset)
 
 
@@ -96,7 +96,7 @@ class KafkaReader:
         """
         partition = self._partition
         record = partition.find_record(offset)
-        if isinstance(record, GroupRecord):
+        if isinstance(record, RowGroupRecord):
             return _fetched(record)
         if topics is None or topics.overlaps(record.reference.pattern):
             return _fetched(partition.fetch(record))
@@ -104,7 +104,7 @@ class KafkaReader:
         walk = partition.walk_records(passed, partition.bounds.end, topics.overlaps)
         with contextlib.closing(walk) as records, contextlib.suppress(LogError, OSError):
             for each in itertools.islice(records, KAFKA_REFERENCES_PASSED_MAX):
-                if isinstance(each, GroupRecord):
+                if isinstance(each, RowGroupRecord):
                     return _fetched(each)
                 passed = each.end_offset
         return Fetched((), passed)  # the next call continues, or raises the error

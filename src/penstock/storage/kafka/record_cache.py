@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 
-from penstock.storage.kafka.records import GroupRecord
+from penstock.storage.kafka.records import RowGroupRecord
 
 __all__ = ["RecordCache"]
 
@@ -14,10 +14,10 @@ class RecordCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._records: OrderedDict[tuple[int, int], GroupRecord] = OrderedDict()
+        self._records: OrderedDict[tuple[int, int], RowGroupRecord] = OrderedDict()
         self._bytes = 0
 
-    def put(self, partition: int, record: GroupRecord) -> None:
+    def put(self, partition: int, record: RowGroupRecord) -> None:
         """Keep a record; drop the least recently used ones above the limit of bytes."""
         with self._lock:
             key = partition, record.place
@@ -29,7 +29,7 @@ class RecordCache:
                 _, oldest = self._records.popitem(last=False)
                 self._bytes -= len(oldest.group.data)
 
-    def get(self, partition: int, place: int) -> GroupRecord | None:
+    def get(self, partition: int, place: int) -> RowGroupRecord | None:
         """Return the record of a partition at a place; None if it is not in the cache."""
         with self._lock:
             record = self._records.get((partition, place))

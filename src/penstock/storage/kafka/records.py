@@ -57,11 +57,11 @@ __all__ = [
     "REFERENCE_FORMAT",
     "REFERENCE_HEADER",
     "BadRecord",
-    "GroupRecord",
     "Heads",
     "LogRecord",
     "Reference",
     "ReferenceRecord",
+    "RowGroupRecord",
     "is_addressed",
     "latest_ms",
     "previous_end",
@@ -85,7 +85,7 @@ class BadRecord(ValueError):
     """A record that is neither a row group nor a reference, or that was damaged."""
 
 
-class GroupRecord(NamedTuple):
+class RowGroupRecord(NamedTuple):
     """A row group, and the place of its record: the Kafka offset in the first topic."""
 
     place: int
@@ -171,7 +171,7 @@ class ReferenceRecord(NamedTuple):
         return self.reference.crc32c
 
 
-LogRecord: TypeAlias = GroupRecord | ReferenceRecord
+LogRecord: TypeAlias = RowGroupRecord | ReferenceRecord
 """A record of the first topic."""
 
 
@@ -219,7 +219,7 @@ class Heads:
             raise BadRecord("a reference without messages")
         return ReferenceRecord(place, found)
 
-    def resolve(self, record: ReferenceRecord, message: Message) -> GroupRecord:
+    def resolve(self, record: ReferenceRecord, message: Message) -> RowGroupRecord:
         """Return the row group of a reference from `message`, the record that it names.
 
         The result has the place of the reference. Raise BadRecord or LogFormatTooNew.
@@ -231,7 +231,7 @@ class Heads:
             raise BadRecord(f"Kafka topic {reference.topic!r} has another row group in its place")
         return found._replace(place=record.place)
 
-    def parse(self, message: Message) -> GroupRecord:
+    def parse(self, message: Message) -> RowGroupRecord:
         """Return the row group in a record; raise BadRecord or LogFormatTooNew."""
         value = message.value()
         headers = dict(message.headers() or ())
@@ -247,7 +247,7 @@ class Heads:
             raise BadRecord(str(error)) from error
         if not whole:
             raise BadRecord("its checksum is wrong")
-        return GroupRecord(place, StoredRowGroup(value, row_group, words), data)
+        return RowGroupRecord(place, StoredRowGroup(value, row_group, words), data)
 
 
 def is_addressed(message: Message, node: int) -> bool:
@@ -264,7 +264,7 @@ def previous_end(message: Message) -> int:
     return int(end) if isinstance(end, bytes) and end.isdigit() else 0
 
 
-def private_records(record: GroupRecord) -> list[Record]:
+def private_records(record: RowGroupRecord) -> list[Record]:
     """Return the private messages of a row group; raise BadRecord."""
     batch = record.batch(_PRIVATE_COLUMNS)
     private = pc.greater_equal(batch.column("form"), pa.scalar(_PRIVATE, pa.uint8()))

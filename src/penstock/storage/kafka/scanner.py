@@ -17,7 +17,7 @@ from penstock.ports import Bounds, DamagedRange, Matched, PartitionRange, TopicC
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.segment import row_group_topics
 from penstock.storage.kafka.partition import KafkaPartition
-from penstock.storage.kafka.records import BadRecord, GroupRecord
+from penstock.storage.kafka.records import BadRecord, RowGroupRecord
 from penstock.storage.schema import RECORD_COLUMNS, SCHEMA
 
 __all__ = ["KafkaScanner", "rows_in"]
@@ -116,7 +116,7 @@ class KafkaScanner:
         return TopicCounts(lost + sum(wanted.values()), wanted)
 
     def _each(
-        self, span: PartitionRange, selection: Selection, of: Callable[[GroupRecord], Result]
+        self, span: PartitionRange, selection: Selection, of: Callable[[RowGroupRecord], Result]
     ) -> Iterator[Result | range]:
         """Yield a result for each record of a range, and the offsets that cannot be read.
 
@@ -146,7 +146,7 @@ class KafkaScanner:
         return self.partition(span.partition).damage(span.start, span.end)
 
 
-def rows_in(record: GroupRecord, span: PartitionRange, columns: Sequence[str]) -> pa.RecordBatch:
+def rows_in(record: RowGroupRecord, span: PartitionRange, columns: Sequence[str]) -> pa.RecordBatch:
     """Return the messages of a record that are in a range; raise LogDamaged."""
     try:
         batch = record.batch(columns)
@@ -157,7 +157,7 @@ def rows_in(record: GroupRecord, span: PartitionRange, columns: Sequence[str]) -
     return batch if last - first == len(batch) else batch.slice(first, last - first)
 
 
-def _selected(record: GroupRecord, span: PartitionRange, selection: Selection) -> Sequence[int]:
+def _selected(record: RowGroupRecord, span: PartitionRange, selection: Selection) -> Sequence[int]:
     """Return the offsets of the selected messages of a record that are in a range."""
     everything = range(max(span.start, record.base_offset), min(span.end, record.end_offset))
     if not selection.columns:
@@ -173,7 +173,7 @@ def _selected(record: GroupRecord, span: PartitionRange, selection: Selection) -
     return offsets
 
 
-def _topics(record: GroupRecord, span: PartitionRange) -> Counter[str]:
+def _topics(record: RowGroupRecord, span: PartitionRange) -> Counter[str]:
     """Return the number of messages of each topic of a record that are in a range."""
     counts = pc.value_counts(rows_in(record, span, ["topic"]).column("topic"))
     return Counter({each["values"] or "": each["counts"] for each in counts.to_pylist()})

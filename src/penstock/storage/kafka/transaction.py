@@ -21,14 +21,14 @@ from penstock.storage.kafka.records import (
 )
 from penstock.storage.kafka.state import NamespaceEnd
 
-__all__ = ["Group", "Transaction"]
+__all__ = ["SentRowGroup", "Transaction"]
 
 _Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 _Noted: TypeAlias = Callable[[KafkaError | None, Message], None]
 """Called with an error or None, and the record that was sent; see `Producer.produce`."""
 
 
-class Group(NamedTuple):
+class SentRowGroup(NamedTuple):
     """A row group, the time of its latest message, and the nodes that private messages are for.
 
     If it has a `namespace`, it is sent to the Kafka topic of the namespace.
@@ -63,13 +63,13 @@ class Transaction:
         self._ends = {topic: last.end for topic, last in ends.items()}
         self.ends = dict(ends)
         """The last row group in each Kafka topic of a namespace, with those that were sent."""
-        self._groups: list[Group] = []
+        self._groups: list[SentRowGroup] = []
         self._places: dict[int, int] = {}  # in the first topic
         self._apart: dict[int, int] = {}  # in the Kafka topics of namespaces
         self._waiting: list[int] = []
         self._failed: list[KafkaError] = []
 
-    def add(self, group: Group) -> None:
+    def add(self, group: SentRowGroup) -> None:
         """Send a row group, or keep it if it has to wait."""
         number = len(self._groups)
         self._groups.append(group)
@@ -79,7 +79,7 @@ class Transaction:
         elif self._waiting:
             self._waiting.append(number)
         else:
-            self._send_group(group, self._noting(self._places, number))
+            self._send_row_group(group, self._noting(self._places, number))
 
     @property
     def waits(self) -> bool:
@@ -93,7 +93,7 @@ class Transaction:
         for number in self._waiting:
             group, noted = self._groups[number], self._noting(self._places, number)
             if group.namespace is None:
-                self._send_group(group, noted)
+                self._send_row_group(group, noted)
             else:
                 self._send_reference(group, group.namespace, self._apart[number], noted)
 
@@ -102,7 +102,7 @@ class Transaction:
         for key, content in changes.items():
             self._producer.produce(self._options.state_topic, content, key.encode(), partition=0)
 
-    def places(self) -> list[tuple[Group, int]]:
+    def places(self) -> list[tuple[SentRowGroup, int]]:
         """Return the row groups and their places in the first topic; raise OSError."""
         if len(self._places) != len(self._groups):
             raise failure("a record was not delivered")
@@ -128,14 +128,14 @@ class Transaction:
             on_delivery=noted,
         )  # fmt: skip
 
-    def _send_group(self, group: Group, noted: _Noted) -> None:
+    def _send_row_group(self, group: SentRowGroup, noted: _Noted) -> None:
         """Send a row group to the first topic."""
         headers: _Headers = [(HEAD_HEADER, self._head)]
         if group.nodes:
             headers.append((NODES_HEADER, ",".join(map(str, sorted(group.nodes))).encode()))
         self._produce(self._options.topic, group.value, headers, group.timestamp_ms, noted)
 
-    def _send_apart(self, group: Group, namespace: Namespace, noted: _Noted) -> None:
+    def _send_apart(self, group: SentRowGroup, namespace: Namespace, noted: _Noted) -> None:
         """Send a row group to the Kafka topic of its namespace."""
         row_group = parse_row_group(group.value)
         previous = self._ends.get(namespace.topic, 0)
@@ -144,7 +144,7 @@ class Transaction:
         self._produce(namespace.topic, group.value, headers, group.timestamp_ms, noted)
 
     def _send_reference(
-        self, group: Group, namespace: Namespace, place: int, noted: _Noted
+        self, group: SentRowGroup, namespace: Namespace, place: int, noted: _Noted
     ) -> None:
         """Send a reference to a row group at a place to the first topic."""
         row_group = parse_row_group(group.value)
