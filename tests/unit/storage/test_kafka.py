@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock._kernels import lamamq as lamamq_kernel
@@ -27,11 +27,12 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OperatorError,
 )
+from penstock.limits import KAFKA_STEPS_BACK_MIN
 from penstock.ports import Follower, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
-from penstock.storage.kafka.client import Connection
+from penstock.storage.kafka.client import Connection, RecordReader
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
@@ -159,6 +160,54 @@ def test_offsets_are_not_given_again_after_retention_has_removed_everything(
     run(second())
 
 
+def test_a_partition_of_which_nothing_is_left_begins_with_its_next_message(
+    options: KafkaOptions,
+) -> None:
+    other = dataclasses.replace(options, node=1)
+
+    async def use() -> None:
+        async with attached(KafkaLog(other)) as writer:
+            await writer.put("a", "b", "c")
+        client = admin(options)  # it must outlive its futures
+        for future in client.delete_records([TopicPartition(options.topic, 1, -1)]).values():
+            future.result(timeout=30)
+        target, node = Target(), KafkaLog(options)
+        async with attached(node) as used:
+            node.follow(cast("Follower", target))
+            async with attached(KafkaLog(other)) as writer:
+                first = (await writer.put("d", "e")).first_offset
+                assert first >= 3
+                await used.until(lambda: target.offsets == [first, first + 1])
+            status = {each.number: each for each in node.nodes()}[1]
+            assert (status.horizon, status.end) == (first, first + 2)
+
+    run(use())
+
+
+def test_a_first_message_that_is_known_is_not_read_again(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, starts = RecordReader.records, []
+
+    def counting(self: RecordReader, topic: str, partition: int, place: int) -> Iterator[Message]:
+        starts.append(place)
+        return read(self, topic, partition, place)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for _ in range(KAFKA_STEPS_BACK_MIN):  # the last ones are looked for from later on
+                await used.put("a")
+            partition = cast("KafkaLog", used.storage)._own
+            partition.load_bounds()
+            monkeypatch.setattr(RecordReader, "records", counting)
+            partition.load_bounds()
+            assert len(starts) == 1
+            assert starts[0] > partition.first_place
+            assert partition.bounds == (0, KAFKA_STEPS_BACK_MIN)
+
+    run(use())
+
+
 def test_a_producer_that_kafka_gave_up_is_replaced_while_the_node_is_ours(
     options: KafkaOptions,
 ) -> None:
@@ -205,6 +254,21 @@ def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptio
         state.apply({"group/job": b"third"}, place=2)
         state.refresh()  # reads the first two
         assert state.get("group/job") == b"third"
+    finally:
+        state.close()
+
+
+def test_records_of_the_state_topic_without_a_key_are_passed_over(options: KafkaOptions) -> None:
+    create(options, state="delete")  # a compacted topic takes no such records
+    stranger = Producer({"bootstrap.servers": options.bootstrap})
+    stranger.produce(options.state_topic, b"nonsense")
+    assert stranger.flush(30) == 0
+    state = StateTopic(Connection(options))
+    try:
+        state.put("group/job", b"first")
+        state.refresh()
+        assert state.values("") == {"group/job": b"first"}
+        assert state.place == 2
     finally:
         state.close()
 

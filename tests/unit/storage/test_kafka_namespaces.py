@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
 
 from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
@@ -23,7 +24,13 @@ from penstock.errors import KafkaUnusable, LogReplaced, OffsetBelowHorizon, Offs
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
-from penstock.storage.kafka import followed_references, log, lost_references, partition
+from penstock.storage.kafka import (
+    committer,
+    followed_references,
+    log,
+    lost_references,
+    partition,
+)
 from penstock.storage.kafka.client import Connection, RecordReader
 from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.log import KafkaLog
@@ -40,6 +47,7 @@ from penstock.storage.kafka.transaction import Transaction
 from penstock.wire import rheos2
 from penstock.wire.rheos import OpCode
 from tests.support.written_log import START_US
+from tests.unit.storage.test_kafka import flipped
 from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
 
@@ -637,6 +645,31 @@ def test_a_consumer_of_namespaces_that_failed_is_replaced(
                 await asyncio.sleep(1.1)
             assert target.passed == [(0, 1), (1, 2)]
             assert target.offsets == [2]
+
+    run(use())
+
+
+def test_a_damaged_row_group_of_a_namespace_is_told_and_left_to_those_who_read_the_log(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        target = Target()
+        target.wanted = {"plant-a/#"}
+        node = KafkaLog(options)
+        other = KafkaLog(dataclasses.replace(options, node=1))
+        async with attached(other) as writer, attached(node) as used:
+            node.follow(cast("Follower", target))
+            with capture_logs() as events:
+                with monkeypatch.context() as patch:
+                    encode = flipped(committer.encode_row_group)
+                    patch.setattr(committer, "encode_row_group", encode)
+                    await put(writer, "plant-a/1")
+                await put(writer, "other")
+                await used.until(lambda: target.end == 2)
+            assert (target.passed, target.offsets) == ([(0, 1)], [1])
+            (told,) = [each for each in events if each["log_level"] == "error"]
+            assert told["event"] == "record cannot be read"
+            assert (told["topic"], told["partition"]) == (options.topic, 1)
 
     run(use())
 

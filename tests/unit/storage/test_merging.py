@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ import pytest
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, TierUnavailable
-from penstock.limits import INDEX_TOPICS_MAX, MERGE_BYTES_MAX, MERGE_SECONDS_MAX
+from penstock.limits import (
+    INDEX_TOPICS_MAX,
+    MERGE_BYTES_MAX,
+    MERGE_GROUP_BYTES,
+    MERGE_SECONDS_MAX,
+)
 from penstock.ports import Fetched
 from penstock.ports.selection import Selection
 from penstock.storage.arrow.format.damage import Damage, Fault, save_damage
@@ -28,6 +34,7 @@ from penstock.storage.arrow.format.file_names import (
     tiered_path,
 )
 from penstock.storage.arrow.format.index import Entry, Index
+from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
     Columns,
@@ -45,6 +52,7 @@ from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.recover.verify import Verified, verify
+from penstock.storage.arrow.write import merging
 from penstock.storage.arrow.write.merged_rows import columns_of
 from penstock.storage.arrow.write.merging import SegmentMerging, runs_of
 from penstock.storage.arrow.write.removal_record import RemovalRecord
@@ -436,6 +444,18 @@ def test_large_row_groups_are_left_alone(files: Files, tmp_path: Path) -> None:
     files.make_folder(folder)
     write(files, folder, rows=lambda _: 100)
     assert is_left_alone(opened(files, folder))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_merge_saves_at_least_a_part_of_the_segment(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    segment = catalog.segments()[0]
+    index = load_index(Files(), catalog.folder, 0)[0]
+    saved = (len(index) - len(list(runs_of(index)))) * MERGE_GROUP_BYTES
+    part = Fraction(saved + more, segment.size)
+    monkeypatch.setattr(merging, "MERGE_SAVED_PART_MIN", part)
+    assert is_left_alone(catalog) == bool(more)
 
 
 def test_a_damaged_segment_is_left_alone(catalog: Catalog) -> None:

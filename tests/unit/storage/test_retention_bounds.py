@@ -5,6 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from penstock.errors import OffsetBelowHorizon
+from penstock.ports import PartitionRange
+from penstock.ports.selection import Selection
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.options import Retention
 from tests.support.written_log import WrittenLog, message
@@ -67,6 +72,23 @@ def test_a_young_message_stays_when_older_ones_of_its_segment_expire(tmp_path: P
         until(log, lambda: log.log.horizon == 1)
         assert log.log.end == 2
     assert LogView(tmp_path).end == 2
+
+
+def test_one_message_that_has_expired_is_missed_by_those_who_select_it(tmp_path: Path) -> None:
+    with written(tmp_path, age_seconds_max=3600.0) as log:
+        log.put(message("a", b"old"))  # from a year ago; the segment stays
+        log.put(now("b"))  # type: ignore[arg-type]
+        log.log._committer.later(log.log._retain)
+        until(log, lambda: log.log.horizon == 1)
+        everything = PartitionRange(0, 0, 2)
+
+        def offsets(topic: str) -> list[int]:
+            batches = log.log.scan(everything, Selection(topics=frozenset({topic})))
+            return [row["offset"] for batch in batches for row in batch.to_pylist()]
+
+        with pytest.raises(OffsetBelowHorizon):
+            offsets("a")
+        assert offsets("b") == [1]
 
 
 def test_a_bound_that_cannot_be_held_is_told(tmp_path: Path) -> None:
