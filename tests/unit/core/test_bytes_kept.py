@@ -7,7 +7,7 @@ import pytest
 
 from penstock._kernels import lamamq as kernel
 from penstock.core import audiences
-from penstock.core.audiences import Encoding
+from penstock.core.audiences import Audiences, Encoding
 from penstock.core.hooks import EventKind, Hook, Hooks
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, InvalidPattern, TooManySubscriptions
@@ -73,6 +73,19 @@ def test_cached_plans_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
         assert router._audiences._plans_bytes <= 20_000
         seen = max(seen, len(router._audiences._plans))
     assert 1 < seen < 63
+
+
+@pytest.mark.parametrize(("limit", "most"), [("PLANS_MAX", 3), ("PLANS_BYTES_MAX", 3 * 8)])
+def test_three_plans_are_cached_if_that_is_the_limit(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    monkeypatch.setattr(audiences, limit, most)
+    found = Audiences()
+    kept = []
+    for number in range(4):
+        assert found.of_routes((number,), lambda _: {}) == []  # 8 bytes for the number
+        kept.append(len(found._plans))
+    assert kept == [1, 2, 3, 1]
 
 
 # --- Hooks ----------------------------------------------------------------------------------------

@@ -107,3 +107,22 @@ def test_an_id_of_a_request_has_a_limit(size: int, status: int) -> None:
     )
     connection.log.commit()
     assert [status_of(each) for each in connection.frames()] == [status]
+
+
+@pytest.mark.parametrize("numbers", [[7, 5], [0, 2], [1, 1001], [1, 2, 3]])
+def test_an_acknowledgment_names_some_messages(numbers: list[int]) -> None:
+    connection = Connection()
+    route = fx.routing((fx.BROKER, "/ack"))
+    connection.say(fx.REQ, route, fx.request("1"), payload=fx.pack(numbers))
+    (answer,) = connection.frames()
+    assert status_of(answer) == 400
+    assert "`delivery` is nil, a number, or" in answer.value
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_client_that_has_not_joined_and_reads_no_refusals_is_disconnected(more: int) -> None:
+    connection = Connection(joins=False)
+    connection.link.buffered = connection.broker.settings.out_buffer_bytes_max + more
+    connection.send(fx.frame(fx.PING, 0, fx.keepalive(1)))
+    assert connection.link.aborted == bool(more)
+    assert len(connection.frames()) == 1 - more

@@ -33,6 +33,7 @@ from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
 from penstock.storage.kafka.client import Connection, RecordReader
+from penstock.storage.kafka.cluster_topics import TopicAdmin
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
@@ -405,6 +406,20 @@ def test_a_topic_that_cannot_keep_its_promises_is_refused(
     create(options, **config)
     with pytest.raises(KafkaUnusable, match=reason):
         KafkaLog(options)
+
+
+def test_a_partition_that_kafka_adds_late_is_waited_for(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(options)
+    admins = TopicAdmin(Connection(dataclasses.replace(options, node=1)))
+    before = admins.describe(options.topic)
+    describe, asked = admins.describe, itertools.count()
+    monkeypatch.setattr(
+        admins, "describe", lambda topic: before if next(asked) < 3 else describe(topic)
+    )
+    assert len(before.partitions) == 1
+    assert len(admins.with_partition(options.topic).partitions) == 2
 
 
 def test_groups_fit_into_the_records_of_a_topic_with_a_small_limit(options: KafkaOptions) -> None:

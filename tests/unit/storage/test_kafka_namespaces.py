@@ -20,7 +20,13 @@ from penstock._kernels import rheos2 as kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
-from penstock.errors import KafkaUnusable, LogReplaced, OffsetBelowHorizon, OffsetPastEnd
+from penstock.errors import (
+    KafkaUnusable,
+    LogDamaged,
+    LogReplaced,
+    OffsetBelowHorizon,
+    OffsetPastEnd,
+)
 from penstock.limits import KAFKA_NAMESPACE_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, PartitionRange, Stored, new_topic_filter
 from penstock.ports.selection import Selection
@@ -31,7 +37,7 @@ from penstock.storage.kafka import (
     lost_references,
     partition,
 )
-from penstock.storage.kafka.client import Connection, RecordReader
+from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved
 from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.log_reader import KafkaLogReader
@@ -419,6 +425,37 @@ def test_a_namespace_without_a_leader_does_not_stop_the_node(
 # --- Tasks of Spark -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("times", [3, 4])
+def test_a_task_looks_a_place_up_again_three_times(options: KafkaOptions, times: int) -> None:
+    reading = KafkaReadOptions(options.bootstrap, options.topic)
+    span = PartitionRange(0, 0, 2)
+
+    async def use() -> int:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            await used.put("a")
+            await used.put("b")
+        return node.log_id
+
+    starts: list[int] = []
+    with contextlib.closing(RangeReader(reading, log_id=run(use()), heads={})) as reader:
+        read = reader._reader.records
+
+        def failing(topic: str, number: int, place: int) -> Iterator[Message]:
+            starts.append(place)
+            if len(starts) <= times:
+                raise RecordsRemoved
+            return read(topic, number, place)
+
+        reader._reader.records = failing  # type: ignore[method-assign]
+        if times == 3:
+            assert [each.base_offset for each in reader.records(span, 0)] == [0, 1]
+        else:
+            with pytest.raises(LogDamaged, match="Kafka does not return them"):
+                list(reader.records(span, 0))
+    assert len(starts) == 4
+
+
 @pytest.mark.parametrize("kept", ["", "-a"])
 def test_a_task_notices_a_new_log_though_it_wants_none_of_its_messages(
     options: KafkaOptions, kept: str
@@ -798,6 +835,7 @@ def test_only_topics_that_are_used_are_compared_with_patterns() -> None:
         assert kernel.scan(frames, 0, found, topics, Sender(bytes(16), 7)) == len(frames)
         return spaces.of_batch(found, topics)
 
+    assert of() == 0
     assert [of("a/1"), of("a/1", "a/2", "a/1"), of("c", "a/1")] == [1, 1, 0]
     assert sorted(compared) == ["a/1", "a/2", "c"]
     assert [of("a/1", "b/1"), of("a/1", "c"), of("a/2", "a/3")] == [0, 0, 1]

@@ -21,6 +21,7 @@ from penstock.limits import (
     INDEX_TOPICS_MAX,
     MERGE_BYTES_MAX,
     MERGE_GROUP_BYTES,
+    MERGE_GROUPS_MIN,
     MERGE_SECONDS_MAX,
 )
 from penstock.ports import Fetched
@@ -437,6 +438,12 @@ def test_a_segment_with_few_row_groups_is_left_alone(tmp_path: Path) -> None:
     with WrittenLog(tmp_path) as log:
         log.put_many(20)
     assert is_left_alone(opened(Files(), partition_folder(tmp_path, 0)))
+
+
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_the_least_number_of_row_groups_is_merged(files: Files, tmp_path: Path, fewer: int) -> None:
+    catalog = two_segments(files, tmp_path, count=MERGE_GROUPS_MIN - fewer)
+    assert is_left_alone(catalog) == bool(fewer)
 
 
 def test_large_row_groups_are_left_alone(files: Files, tmp_path: Path) -> None:
