@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
 
 from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels.batch import Batch, Sender
@@ -101,6 +102,25 @@ def test_a_newer_process_takes_over_and_the_older_one_acknowledges_nothing(
                 assert [each["topic"] for each in new.rows()] == ["a", "d"]
                 ids = {each["message_id"] for each in new.rows()}
                 assert len(ids) == 2
+
+    run(use())
+
+
+def test_a_process_that_finds_a_newer_one_fails_the_commits_that_wait(
+    options: KafkaOptions,
+) -> None:
+    async def use() -> None:
+        lost: list[OperatorError] = []
+        old_log = KafkaLog(options, lost=lost.append)
+        async with attached(old_log) as old, attached(KafkaLog(options)):
+            with capture_logs() as events:
+                old_log._committer.later(old_log._committer.check_owner)
+                receipt = old_log.append(old.batch("a"), "x")
+                await asyncio.wait_for(old_log.flush(), 30)
+                await old.until(lambda: lost)
+            assert not is_safe(receipt, old_log)
+            (failed,) = [each for each in events if each["event"] == "append failed"]
+            assert "another process writes this partition" in failed["error"]
 
     run(use())
 

@@ -44,6 +44,21 @@ def test_a_peer_whose_socket_is_closed_has_left(run: Run) -> None:
     checked(run, Echo, check)
 
 
+def test_bytes_that_wait_here_or_in_the_system_are_not_acknowledged(run: Run) -> None:
+    async def check(owner: Streams, reader: Any, _writer: Any) -> None:
+        reader._transport.pause_reading()
+        link = owner.links[0]
+        link.write(LARGE)
+        await until(link.acknowledged)
+        assert link.buffered > 0
+        assert link.acknowledged() + link.buffered < link.written == len(LARGE)
+        reader._transport.resume_reading()
+        await reader.readexactly(len(LARGE))
+        await until(lambda: link.acknowledged() == len(LARGE))
+
+    checked(run, Echo, check)
+
+
 @pytest.mark.parametrize("end", ["reset", "closed"])
 def test_what_the_peer_had_acknowledged_is_known_after_the_end(run: Run, end: str) -> None:
     """Once broken: the number was that of the last call before the end."""

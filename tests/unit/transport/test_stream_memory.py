@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.memory import MemoryBudget
+from penstock.memory import MemoryBudget, Purpose
+from penstock.transport.stream import _FREE_BYTES
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, until
 from tests.unit.transport.test_half_close import Streams, connected
@@ -49,6 +50,19 @@ def test_a_frame_that_never_fits_is_refused_and_its_memory_returned(run: Run, si
             assert len(owner.handlers[0].taken) == 0
         await until(lambda: not owner.links)
         assert owner.memory.left() == {}
+
+    run(check())
+
+
+def test_a_short_rest_of_a_frame_draws_no_memory(run: Run) -> None:
+    async def check() -> None:
+        owner = Budgeted(64 * MIB)
+        async with owner.listening() as address, connected(address) as (_, writer):
+            writer.write(bytes(_FREE_BYTES))
+            await until(lambda: owner.links and len(owner.links[0]._rest) == _FREE_BYTES)
+            assert owner.links[0].account.sizes[Purpose.INPUT] == 0
+            writer.write(b"!")
+            await until(lambda: owner.links[0].account.sizes[Purpose.INPUT] > _FREE_BYTES)
 
     run(check())
 
