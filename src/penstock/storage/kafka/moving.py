@@ -395,7 +395,6 @@ def _write_folder(
 
 def _write_topics(files: Files, folder: Path, topics: dict[str, TopicState]) -> None:
     journal = TopicJournal(files, folder)
-    journal.load()
     for name, each in topics.items():
         if each.deleted:
             journal.remove(name)
