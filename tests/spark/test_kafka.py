@@ -24,7 +24,8 @@ from penstock.spark.reader import BatchReader
 from penstock.spark.schema import record
 from penstock.spark.stream import StreamReader
 from penstock.spark.stream_offsets import parse_stream_offsets
-from penstock.storage.kafka import client, cluster_topics, committer
+from penstock.storage.kafka import cluster_topics, committer
+from penstock.storage.kafka.client import RecordReader
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions
@@ -162,8 +163,8 @@ def test_a_kafka_that_does_not_answer_is_an_error_first_and_waited_for_later(
     stream = nodes.stream(startingOffsets="earliest")
     start = stream.initialOffset()
     tasks = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
-    for module in (client, cluster_topics):
-        monkeypatch.setattr(module, "KAFKA_READ_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(cluster_topics, "KAFKA_READ_SECONDS_MAX", 0.5)
+    monkeypatch.setitem(RecordReader.records.__kwdefaults__, "seconds_max", 0.5)
     kafka.freeze(frozen=True)
     try:
         with pytest.raises(CannotReadKafka, match=r"no answer for 0\.5 seconds"):

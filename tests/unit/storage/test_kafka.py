@@ -33,11 +33,13 @@ from penstock.ports import Follower, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
+from penstock.storage.kafka import partition
 from penstock.storage.kafka.client import Connection, RecordReader
 from penstock.storage.kafka.cluster_topics import TopicAdmin
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
 from penstock.storage.kafka.state import StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
@@ -362,6 +364,37 @@ def fail_once(partition: KafkaPartition) -> None:
         raise OSError(errno.EIO, "Kafka: no answer for 10 seconds")
 
     partition.walk = failing  # type: ignore[method-assign]
+
+
+def test_a_scan_waits_for_committed_messages_that_kafka_does_not_show_yet(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka marks records as committed a moment after it has said that they are."""
+    records = RecordReader.records
+    hidden = [5]
+
+    def late(self: RecordReader, *args: Any, **named: Any) -> Iterator[Message]:
+        hides = hidden[0] > 0
+        hidden[0] -= 1
+        for each in records(self, *args, **named):
+            if hides and each.offset() != 0:
+                return
+            yield each
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in "abc":
+                await used.put(name)
+            monkeypatch.setattr(RecordCache, "get", lambda *_: None)
+            monkeypatch.setattr(RecordReader, "records", late)
+            assert [row["topic"] for row in used.rows()] == ["a", "b", "c"]
+            assert hidden[0] < 0
+            monkeypatch.setattr(partition, "KAFKA_READ_SECONDS_MAX", 0.2)
+            monkeypatch.setattr(RecordReader, "records", lambda *_, **__: iter(()))
+            with pytest.raises(OSError, match=r"no answer for 0\.2 seconds"):
+                used.rows()
+
+    run(use())
 
 
 def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:

@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 from confluent_kafka import Message
@@ -48,6 +48,8 @@ __all__ = ["KafkaPartition", "NotAsked", "Wants"]
 
 log = structlog.get_logger("penstock.log")
 
+
+_RETRY_SECONDS: Final = 0.05
 
 Wants: TypeAlias = Callable[[str], bool]
 """Returns whether a topic that matches a pattern may be wanted."""
@@ -323,6 +325,22 @@ class KafkaPartition:
         self._note(record)
         return record
 
+    def _shown(self, offset: int) -> LogRecord:
+        """As `find_record`, but wait for a record that Kafka does not show yet; raise OSError.
+
+        Kafka shows the records of a transaction a moment after it has said that it is committed.
+        """
+        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        while True:
+            try:
+                return self.find_record(offset)
+            except OffsetPastEnd:
+                if offset >= self.bounds.end:
+                    raise
+            if time.monotonic() > deadline:
+                raise self._consumers.connection.timed_out(KAFKA_READ_SECONDS_MAX)
+            time.sleep(_RETRY_SECONDS)
+
     def resolve(
         self, record: ReferenceRecord, get: Callable[[Reference], Message]
     ) -> RowGroupRecord:
@@ -462,15 +480,24 @@ class KafkaPartition:
 
     def _stream(self, start: int, end: int) -> Iterator[LogRecord]:
         """Yield the records of a range from Kafka, without adding them to the cache."""
-        try:
-            first = self.find_record(start)
-        except OffsetPastEnd:
-            return
         position = start
+        while position < end:
+            first = self._shown(position)
+            if first.base_offset >= end:
+                return
+            yield first
+            position = first.end_offset
+            if position < end:
+                for record in self._stream_from(first.place + 1, position, end):
+                    yield record
+                    position = record.end_offset
+
+    def _stream_from(self, place: int, position: int, end: int) -> Iterator[LogRecord]:
+        """Yield the records that Kafka shows from a place on, up to an offset."""
         reason = ""
         try:
             with self._consumers.take() as reader:
-                for message in reader.records(self._topic, self.number, first.place):
+                for message in reader.records(self._topic, self.number, place):
                     try:
                         record = self._heads.read(message)
                     except BadRecord as error:
@@ -497,7 +524,7 @@ class KafkaPartition:
             low = self._below(offset)
             if low is not None and offset < low.end_offset:
                 return low.place
-        return self.find_record(offset).place
+        return self._shown(offset).place
 
     def offset_after_place(self, place: int) -> int:
         """Return the first offset of the first record from a place on, or the end."""
