@@ -59,4 +59,6 @@ def test_clients_and_refusals_are_events_in_json(tmp_path: Path) -> None:
 
 
 def test_a_level_leaves_out_what_is_below_it(tmp_path: Path) -> None:
-    assert events_of(tmp_path, '[events]\nlevel = "warning"\n') == ""
+    lines = events_of(tmp_path, '[events]\nlevel = "warning"\n').splitlines()
+    # On a busy machine the event loop may stall, and that is a warning.
+    assert [line for line in lines if "event loop stalled" not in line] == []
