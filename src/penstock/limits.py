@@ -308,7 +308,7 @@ GROUP_ACK_WAIT_SECONDS: Final = 30.0
 """Time to acknowledge a message of a group."""
 GROUP_DELIVERIES_MAX: Final = 5
 """Deliveries of a message without success, before it goes to the dead letters."""
-GROUP_UNACKED_DEFAULT: Final = 10_000
+GROUP_UNACKED_DEFAULT: Final = 16_384
 GROUP_UNACKED_MAX: Final = 65_536
 """Messages of a group that are given out and not acknowledged: they stand in its stored state."""
 GROUP_DEAD_MAX: Final = 10_000

@@ -548,6 +548,15 @@ def test_rows_are_given_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(member_of(member)._leases) == 3
 
 
+def test_only_the_last_piece_of_a_row_group_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While more messages follow, a member gets runs as long as those of a lone member."""
+    desk = GroupDesk()
+    first, second = desk.join(), desk.join()
+    monkeypatch.setattr(group_delivery, "CATCH_UP_PIECE_BYTES", 180)  # three messages
+    desk.send("a b c d e f g h")
+    assert (first.read(), second.read()) == ("a b c g", "d e f h")
+
+
 def test_a_group_that_is_stopped_delivers_nothing_more() -> None:
     desk = GroupDesk()
     first, second = desk.join(), desk.join()

@@ -435,8 +435,9 @@ class GroupDelivery:
                     bytes_max=CATCH_UP_PIECE_BYTES,
                 )
                 at = 0
-                # A short piece is for all of them: one must not get all that there is.
-                part = -(-len(selected) // len(members))
+                # The last piece is for all of them: one must not get all that there is.
+                is_last = next_row >= stored.count
+                part = -(-len(selected) // len(members)) if is_last else len(selected)
             if len(selected):
                 member = _least_busy(group, members)
                 room = self._room(group, member, min(part, len(selected) - at))
