@@ -15,7 +15,7 @@ from penstock.limits import (
 )
 from penstock.memory import Purpose
 from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
-from tests.support.group_desk import HERALD, LAMAMQ, GroupClient, GroupDesk
+from tests.support.group_desk import HERALD, LAMAMQ, AcknowledgingLink, GroupClient, GroupDesk
 from tests.support.kept_log import KeptRows
 
 LETTERS = "a b c d e f g h i j k l"
@@ -130,6 +130,32 @@ def test_a_member_that_is_late_gets_messages_only_if_no_other_can() -> None:
     other.answer("a c")
     desk.send("e f")
     assert {late.read(), other.read()} == {"e", "f"}, "it is in time again"
+
+
+def test_a_slow_member_keeps_the_messages_that_it_works_through() -> None:
+    """It needs more than the time for a message for all of them together."""
+    desk = GroupDesk(ack_wait_seconds=10, deliveries_max=1)
+    slow = desk.join()
+    desk.send(LETTERS)
+    assert slow.read() == LETTERS
+    for letter in LETTERS.split():
+        desk.wait(9)
+        slow.answer(letter)
+    assert slow.read() == "", "none came again"
+    assert (desk.unacked, desk.position) == (0, 12)
+
+
+def test_bytes_that_are_acknowledged_slowly_are_not_sent_again() -> None:
+    desk = GroupDesk(ack_wait_seconds=10, deliveries_max=1)
+    slow = desk.join(encoding=HERALD)
+    for letter in LETTERS.split():
+        desk.send(letter)
+    assert isinstance(slow.link, AcknowledgingLink)
+    for _ in LETTERS.split():
+        slow.link.taken += slow.link.written // 12  # type: ignore[operator]
+        desk.wait(9)
+    assert slow.read() == LETTERS, "none came again"
+    assert desk.unacked == 0
 
 
 def test_a_group_whose_only_member_is_late_goes_on() -> None:

@@ -66,6 +66,65 @@ def test_what_a_member_leaves_waits_and_counts_as_delivered() -> None:
     assert not group.done(lease, 0), "it belongs to another member now"
 
 
+def test_the_time_of_messages_starts_again_while_their_member_acknowledges_others() -> None:
+    group = ledger()
+    first, second = (group.lease("a", base, rows(0, 1, 2), now=0) for base in (0, 3))
+    group.pass_over(6)
+    group.acknowledged(first, now=8)
+    group.done(first, 0)
+    assert group.expire(17.9) == set()
+    group.acknowledged(first, now=17)
+    group.done_run(first, 1, 3)
+    assert group.expire(26.9) == set(), "it began with the second run at 17"
+    group.acknowledged(second, now=26)
+    group.done(second, 0)
+    assert group.expire(35.9) == set()
+    assert group.expire(36) == {"a"}
+    assert group.waiting == {4: 1, 5: 1}
+
+
+def test_messages_that_a_member_passed_over_have_their_time_once() -> None:
+    group = ledger()
+    runs = [group.lease("a", base, rows(0, 1, 2), now=0) for base in (0, 3, 6, 9)]
+    group.pass_over(12)
+    group.acknowledged(runs[0], now=1)
+    group.done(runs[0], 0)
+    group.acknowledged(runs[2], now=5)
+    group.done(runs[2], 0)
+    for now in (6, 14.9):
+        group.acknowledged(runs[2], now=now)
+        assert group.expire(now) == set()
+    group.acknowledged(runs[0], now=14.9)
+    assert group.expire(15) == {"a"}, "the first two runs were passed over at 5"
+    assert group.waiting == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
+    assert group.leased == 5
+    assert group.expire(24.8) == set()
+    assert group.expire(24.9) == {"a"}
+    assert group.leased == 0
+
+
+def test_messages_that_a_member_got_later_have_their_whole_time() -> None:
+    group = ledger()
+    group.lease("a", 0, rows(0), now=0)
+    group.lease("a", 1, rows(0), now=6)
+    group.pass_over(2)
+    assert group.expire(10) == {"a"}
+    assert group.waiting == {0: 1}
+    assert group.expire(15.9) == set()
+    assert group.expire(16) == {"a"}
+
+
+def test_the_time_of_a_member_that_had_no_messages_starts_with_the_next_ones() -> None:
+    group = ledger()
+    lease = group.lease("a", 0, rows(0), now=0)
+    group.acknowledged(lease, now=1)
+    group.all_done(lease)
+    group.acknowledged(lease, now=2)  # it has none any more
+    group.lease("a", 1, rows(0), now=50)
+    assert group.expire(59.9) == set()
+    assert group.expire(60) == {"a"}
+
+
 def test_messages_are_taken_from_members_whose_time_is_over() -> None:
     group = ledger()
     group.lease("a", 0, rows(0), now=0)

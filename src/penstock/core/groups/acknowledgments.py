@@ -14,6 +14,7 @@ from penstock.limits import (
     GROUP_POLL_SECONDS,
     GROUP_REASON_CHARACTERS_MAX,
 )
+from penstock.ports import Clock
 
 __all__ = ["Acknowledgments"]
 
@@ -27,12 +28,14 @@ class Acknowledgments:
         wake: Callable[[Group], None],
         bury: Callable[[Group], None],
         changed: Callable[[Group], None],
+        clock: Clock,
         later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         """Call `wake` when there is room for messages, `bury` when one may be dead."""
         self._wake = wake
         self._bury = bury
         self._changed = changed
+        self._clock = clock
         self._later = later
         self._polled: dict[Member, None] = {}  # those whose bytes are awaited
         self._poll_number = 0  # of the poll that comes next; others that were planned are void
@@ -97,6 +100,7 @@ class Acknowledgments:
         self, member: Member, lease: Lease, first: int, end: int, failure: str | None
     ) -> None:
         group = member.group
+        group.ledger.acknowledged(lease, now=self._clock.monotonic())
         if failure is None:
             group.ledger.done_run(lease, first, end)
         else:
@@ -142,8 +146,9 @@ class Acknowledgments:
         if number != self._poll_number:
             return
         self._poll_seconds = 0.0
+        now = self._clock.monotonic()
         for member in list(self._polled):
-            if member.take_acknowledged():
+            if member.take_acknowledged(now):
                 self._changed(member.group)
                 if not _is_full(member):  # as with answers
                     self._wake(member.group)

@@ -145,7 +145,8 @@ class GroupDelivery:
             group.awaits_join = False
         if group.with_room():
             return True
-        taken = [each.take_acknowledged() for each in group.members if not each.answers]
+        now = self._clock.monotonic()
+        taken = [each.take_acknowledged(now) for each in group.members if not each.answers]
         return any(taken) and bool(group.with_room())
 
     def _wanted_offset(self, group: Group) -> int | None:

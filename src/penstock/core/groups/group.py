@@ -27,6 +27,7 @@ class Member:
     """A session in a group. `text` is its subscription as the client wrote it."""
 
     __slots__ = (
+        "_acknowledged",
         "_leases",
         "answers",
         "delivered",
@@ -51,6 +52,7 @@ class Member:
         self.is_late = False
         """Whether messages were taken from it and it has acknowledged none since."""
         self.turn = 0  # of its last messages
+        self._acknowledged = 0  # bytes, if its system acknowledges them
         self._leases: list[Lease] = []  # in the order of their ids; some have ended
 
     def has_room(self, share: int) -> bool:
@@ -124,11 +126,12 @@ class Member:
                 return lease.first_number + lease.first_left
         return None
 
-    def take_acknowledged(self) -> bool:
+    def take_acknowledged(self, now: float) -> bool:
         """End the leases whose bytes the client's system has acknowledged; return whether any.
 
         Where a transport cannot tell, those that the own system has taken.
         """
+        ledger = self.group.ledger
         link = self.session.link
         acknowledged: int | None = None
         if isinstance(link, AcknowledgedLink):
@@ -139,9 +142,13 @@ class Member:
         for lease in self._leases:
             if lease.left:
                 if acknowledged is not None and (lease.written or 0) > acknowledged:
+                    if acknowledged > self._acknowledged:  # some of its bytes
+                        ledger.acknowledged(lease, now=now)
                     break
-                self.group.ledger.all_done(lease)
+                ledger.acknowledged(lease, now=now)
+                ledger.all_done(lease)
                 found = True
+        self._acknowledged = acknowledged or 0
         if found:
             self.is_late = False
             self._trim()

@@ -122,6 +122,7 @@ class Groups:
             wake=self._delivery.wake,
             bury=self._dead_letters.bury,
             changed=self._changed,
+            clock=clock,
             later=self._call_later,
         )
 
@@ -316,7 +317,7 @@ class Groups:
         session.memberships.pop(group.name, None)
         self.acknowledgments.forget(member)
         if not member.answers and member in group.members:
-            member.take_acknowledged()
+            member.take_acknowledged(self._clock.monotonic())
         group.members.pop(member, None)
         group.ledger.leave(member)
         if not session.memberships:
@@ -511,7 +512,7 @@ class Groups:
         for group in groups:
             for member in group.members:
                 if not member.answers:
-                    member.take_acknowledged()
+                    member.take_acknowledged(self._clock.monotonic())
             if group.is_saving:
                 self._save_behind(group, stored)
             else:

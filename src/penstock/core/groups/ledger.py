@@ -12,13 +12,22 @@ the dead letters. Messages that the group does not read are done as soon as `nex
 
 Members get runs of messages, and a run is one lease, so that acknowledging it takes one step. All
 methods are deterministic, and time is passed in.
+
+A member has `ack_wait_seconds` for what comes next: its time starts with a delivery, and again with
+each acknowledgment. So a member that is slow keeps a long run while it works through it. Leases
+that were given to it before the one that it acknowledges are *passed*: their time starts once more
+at that moment, and acknowledgments of others do not prolong it.
+
+    leases of a member   passed │ passed │ acknowledged in part │ not begun │ not begun
+                         └ own time each ┘ └─────── since its last acknowledgment ──────┘
 """
 
 import dataclasses
 import heapq
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 from penstock.core.groups.places import offset_of, partition_of
@@ -38,7 +47,7 @@ class GroupSettings:
     """Settings of a consumer group."""
 
     ack_wait_seconds: float = GROUP_ACK_WAIT_SECONDS
-    """Time to acknowledge a message, before another member gets it."""
+    """Time without an acknowledgment of a member, before others get its messages."""
     deliveries_max: int = GROUP_DELIVERIES_MAX
     """Deliveries without success after which a message goes to the dead letters."""
     unacked_max: int = GROUP_UNACKED_DEFAULT
@@ -58,13 +67,14 @@ class Lease:
     __slots__ = (
         "_done",
         "base",
-        "deadline",
         "deliveries",
         "first_id",
         "first_number",
         "left",
         "member",
+        "number",
         "rows",
+        "since",
         "written",
     )
 
@@ -74,14 +84,16 @@ class Lease:
         base: int,
         rows: "array[int]",
         *,
+        number: int,
         deliveries: int,
-        deadline: float,
+        now: float,
     ) -> None:
         self.member = member
         self.base = base
         self.rows = rows
+        self.number = number  # in the order of all leases of the group
         self.deliveries = deliveries
-        self.deadline = deadline
+        self.since = now  # when it was given, or passed
         self.left = len(rows)  # messages that are not done
         self._done: bytearray | None = None  # which are done, if only some are
         # How the member refers to its messages; set when they are sent.
@@ -155,6 +167,18 @@ class Lease:
             yield from _runs((offset, self.deliveries) for offset in self.offsets())
 
 
+class _Holding:
+    """The leases of one member."""
+
+    __slots__ = ("active_at", "ahead", "count", "leases")
+
+    def __init__(self, now: float) -> None:
+        self.leases: dict[Lease, None] = {}
+        self.ahead: deque[Lease] = deque()  # those that are not passed, and some that have ended
+        self.count = 0  # messages
+        self.active_at = now  # when the first was given, or the last acknowledged
+
+
 class Ledger:
     """The messages of one group. `changes` counts what a stored state would not have."""
 
@@ -175,9 +199,10 @@ class Ledger:
         self.leased = 0
         """Messages that members have and that are not done."""
         self._order: list[int] = []  # a heap of the offsets that wait, and of some that did
-        self._leases: dict[Lease, None] = {}  # by deadline: all have the same time
-        self._held: dict[Hashable, dict[Lease, None]] = {}
-        self._counts: Counter[Hashable] = Counter()  # messages by member
+        self._leases: dict[Lease, None] = {}
+        self._passed: dict[Lease, None] = {}  # in the order in which their time is over
+        self._holdings: dict[Hashable, _Holding] = {}
+        self._numbers = 0
         for run in pending:
             for offset in range(run.first, run.first + run.size):
                 self._fail(offset, run.deliveries, "the broker was restarted")
@@ -191,7 +216,8 @@ class Ledger:
 
     def held_by(self, member: Hashable) -> int:
         """Return the number of messages that a member has."""
-        return self._counts[member]
+        holding = self._holdings.get(member)
+        return 0 if holding is None else holding.count
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
@@ -253,15 +279,20 @@ class Ledger:
         self, member: Hashable, base: int, rows: "array[int]", *, now: float, deliveries: int = 1
     ) -> Lease:
         """Give messages to a member; `deliveries` counts this one."""
-        deadline = now + self.settings.ack_wait_seconds
-        lease = Lease(member, base, rows, deliveries=deliveries, deadline=deadline)
+        self._numbers += 1
+        number = self._numbers
+        lease = Lease(member, base, rows, number=number, deliveries=deliveries, now=now)
         if deliveries > 1 or self.waiting:
             for row in rows:
                 self.waiting.pop(base + row, None)
         self._leases[lease] = None
-        self._held.setdefault(member, {})[lease] = None
+        holding = self._holdings.get(member)
+        if holding is None:
+            holding = self._holdings[member] = _Holding(now)
+        holding.leases[lease] = None
+        holding.ahead.append(lease)
+        holding.count += len(rows)
         self.leased += len(rows)
-        self._counts[member] += len(rows)
         self.changes += 1
         return lease
 
@@ -284,36 +315,39 @@ class Ledger:
 
     # --- Outcomes ---------------------------------------------------------------------------------
 
+    def acknowledged(self, lease: Lease, *, now: float) -> None:
+        """Start the time of a member again, because it acknowledges messages of this lease."""
+        holding = self._holdings.get(lease.member)
+        if holding is None:
+            return
+        holding.active_at = now
+        ahead = holding.ahead
+        while ahead and ahead[0].number < lease.number:
+            passed = ahead.popleft()
+            if passed.left:
+                passed.since = now
+                self._passed[passed] = None
+
     def done(self, lease: Lease, index: int) -> bool:
         """Note that a message was processed; return False if the member no longer has it."""
         if not lease.finish(index):
             return False
-        self.leased -= 1
-        self._counts[lease.member] -= 1
-        self.changes += 1
-        if not lease.left:
-            self._end(lease)
+        self._finished(lease, 1)
         return True
 
     def done_run(self, lease: Lease, first: int, end: int) -> int:
         """Note that a run of messages was processed; return how many the member had."""
         count = lease.finish_run(first, end)
         if count:
-            self.leased -= count
-            self._counts[lease.member] -= count
-            self.changes += 1
-            if not lease.left:
-                self._end(lease)
+            self._finished(lease, count)
         return count
 
     def all_done(self, lease: Lease) -> None:
         """Note that all messages of a lease were processed."""
-        if lease.left:
-            self.leased -= lease.left
-            self._counts[lease.member] -= lease.left
+        count = lease.left
+        if count:
             lease.left = 0
-            self.changes += 1
-            self._end(lease)
+            self._finished(lease, count)
 
     def fail(self, lease: Lease, index: int, reason: str) -> bool:
         """Note that a message could not be processed; False if the member no longer has it."""
@@ -325,19 +359,21 @@ class Ledger:
 
     def leave(self, member: Hashable) -> None:
         """Take all messages from a member."""
-        for lease in list(self._held.get(member, ())):
+        holding = self._holdings.get(member)
+        for lease in list(holding.leases if holding is not None else ()):
             self._revoke(lease, "the member left")
 
     def expire(self, now: float) -> set[Hashable]:
         """Take messages from members that had their time; return these members."""
-        late = set()
-        while self._leases:
-            lease = next(iter(self._leases))
-            if lease.deadline > now:
-                break
-            late.add(lease.member)
+        seconds = self.settings.ack_wait_seconds
+        over = list(takewhile(lambda lease: lease.since + seconds <= now, self._passed))
+        for holding in self._holdings.values():
+            if holding.active_at + seconds <= now:
+                over += takewhile(lambda lease: lease.since + seconds <= now, holding.ahead)
+        over = [lease for lease in over if lease.left]
+        for lease in over:
             self._revoke(lease, "it was not acknowledged in time")
-        return late
+        return {lease.member for lease in over}
 
     def _revoke(self, lease: Lease, reason: str) -> None:
         offsets = list(lease.offsets())
@@ -345,13 +381,21 @@ class Ledger:
         for offset in offsets:
             self._fail(offset, lease.deliveries, reason)
 
-    def _end(self, lease: Lease) -> None:
+    def _finished(self, lease: Lease, count: int) -> None:
+        """Count messages that are no longer leased, and remove the lease behind the last one."""
+        holding = self._holdings[lease.member]
+        holding.count -= count
+        self.leased -= count
+        self.changes += 1
+        if lease.left:
+            return
         del self._leases[lease]
-        held = self._held[lease.member]
-        del held[lease]
-        if not held:
-            del self._held[lease.member]
-            del self._counts[lease.member]
+        self._passed.pop(lease, None)
+        del holding.leases[lease]
+        while holding.ahead and not holding.ahead[0].left:
+            holding.ahead.popleft()
+        if not holding.leases:
+            del self._holdings[lease.member]
 
     def _fail(self, offset: int, deliveries: int, reason: str) -> None:
         self.changes += 1
