@@ -9,6 +9,7 @@ The first line is UTF-8. An id has no space and no line feed; the statuses are t
 """
 
 import dataclasses
+import itertools
 from typing import Final
 
 from penstock.errors import ErrorCode, WireError
@@ -16,6 +17,7 @@ from penstock.limits import REQUEST_ID_BYTES_MAX, SERVICE_LINE_BYTES_MAX
 
 __all__ = [
     "BROKER",
+    "BROKER_REPLY_PREFIX",
     "HANDLER_FAILED",
     "REPLY_PREFIX",
     "REQUEST_PREFIX",
@@ -28,6 +30,7 @@ __all__ = [
     "ServiceRequest",
     "decode_reply",
     "decode_request",
+    "path_of_requests",
 ]
 
 SERVE_PATH: Final = "/serve"
@@ -39,11 +42,18 @@ SERVE_PREFIX: Final = "service/serve/"
 """Before the path of a service: the topic that its servers subscribe to."""
 REPLY_PREFIX: Final = "service/reply/"
 """Before the names of reply topics that the broker and the client library choose."""
+BROKER_REPLY_PREFIX: Final = f"{REPLY_PREFIX}broker/"
+"""Before the number of a node: the topic on which servers answer it."""
 BROKER: Final = 1
 """The fleximq client id of the broker."""
 SUCCESS: Final = 200
 HANDLER_FAILED: Final = 500
 _STATUSES: Final = range(65_536)
+_SERVE_PREFIXES: Final = tuple(
+    SERVE_PREFIX.replace("/", "{}").format(*separators)
+    for separators in itertools.product("/.", repeat=SERVE_PREFIX.count("/"))
+)
+"""A pattern with wildcards matches both separators of levels."""
 
 
 class InvalidServiceMessage(WireError):
@@ -84,6 +94,11 @@ class ServiceReply:
     def is_success(self) -> bool:
         """Whether the request was answered with success."""
         return 200 <= self.status < 300
+
+
+def path_of_requests(text: str) -> str | None:
+    """Return what follows `service/serve/` in a topic or pattern; None if it does not begin so."""
+    return text[len(SERVE_PREFIX) :] if text.startswith(_SERVE_PREFIXES) else None
 
 
 def decode_request(value: bytes) -> ServiceRequest:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.client import Client, Refused, Request
 from penstock.ports.services import ServedPath
-from penstock.service_messages import SERVE_PREFIX
+from penstock.service_messages import SERVE_PREFIX, path_of_requests
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from tests.interop.test_service_topics import ask, client, is_served, run, serve
@@ -234,6 +234,6 @@ def test_lists_name_the_nodes_of_a_service(nodes: Nodes) -> None:
     run(test())
     assert not here.call(
         lambda: here.server.broker.router.is_subscribed(
-            f"{SERVE_PREFIX}listed", prefix=SERVE_PREFIX
+            f"{SERVE_PREFIX}listed", where=path_of_requests
         )
     )

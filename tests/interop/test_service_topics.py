@@ -20,6 +20,7 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import hash_key
+from penstock.service_messages import path_of_requests
 from tests.support.live import LiveBroker
 from tests.support.rights_broker import RightsBroker
 
@@ -70,7 +71,7 @@ def is_served(broker: LiveBroker, path: str = "price") -> bool:
     """Whether a client has registered a path, or subscribes to its topic."""
     core = broker.server.broker
     topic = f"service/serve/{path}"
-    return path in core.services or core.router.is_subscribed(topic, prefix="service/serve/")
+    return path in core.services or core.router.is_subscribed(topic, where=path_of_requests)
 
 
 @pytest.mark.parametrize("serving", PROTOCOLS.labels)
@@ -109,6 +110,7 @@ def test_failures_have_the_status_that_the_server_gives(
 
     async def test() -> None:
         async with client(broker, serving) as server, client(broker, asking) as asker:
+            broker.until(lambda: not is_served(broker, "fails"))  # by the server of a test before
             await serve(server, fails, "/fails")
             for value, status, text in (
                 (b"taken", 409, "sold out"),
@@ -251,13 +253,24 @@ def test_more_requests_than_the_broker_queues_are_all_answered(broker: LiveBroke
     run(test())
 
 
-def _principal(name: str, *rules: RuleConfig) -> PrincipalConfig:
+def named(broker: LiveBroker, name: str) -> Client:
+    """Return a client of a principal."""
+    return client(broker, "lamamq", name=name, key=name.encode())
+
+
+def _principal(name: str, *rules: RuleConfig, default: Any = None) -> PrincipalConfig:
     identity = IdentityConfig(identity=name, key_sha256=hash_key(name.encode()))
-    return PrincipalConfig(name=name, token=name, rule=rules, identity_key=identity)
+    return PrincipalConfig(
+        name=name, token=name, rule=rules, default=default, identity_key=identity
+    )
 
 
 def _allow(action: str, *topics: str) -> RuleConfig:
     return RuleConfig(allow=(action,), topics=topics)
+
+
+def _deny(action: str, *topics: str) -> RuleConfig:
+    return RuleConfig(deny=(action,), topics=topics)
 
 
 def test_rights_are_those_of_the_requester_and_the_server(tmp_path: Path) -> None:
@@ -277,14 +290,11 @@ def test_rights_are_those_of_the_requester_and_the_server(tmp_path: Path) -> Non
     )
 
     async def test() -> None:
-        def lama(name: str) -> Client:
-            return client(broker, "lamamq", name=name, key=name.encode())
-
         async with (
-            lama("server") as server,
-            lama("asker") as asker,
-            lama("mute") as mute,
-            lama("elsewhere") as elsewhere,
+            named(broker, "server") as server,
+            named(broker, "asker") as asker,
+            named(broker, "mute") as mute,
+            named(broker, "elsewhere") as elsewhere,
         ):
             await serve(server, lambda _: b"1")
             with pytest.raises(Refused, match="may not serve"):
@@ -302,3 +312,102 @@ def test_rights_are_those_of_the_requester_and_the_server(tmp_path: Path) -> Non
 
     with RightsBroker(config, tmp_path) as broker:
         run(test())
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[LiveBroker]:
+    """A broker with a server, an asker, and a client that may publish and subscribe, no more."""
+    config = Config(
+        principal=(
+            _principal("server"),
+            _principal("asker"),
+            _principal("other", _deny("request", "#"), _deny("serve", "#"), default="allow"),
+            _principal("other-server", _deny("serve", "price"), default="allow"),
+        ),
+        anonymous=AnonymousConfig(default="deny"),
+    )
+    with RightsBroker(config, tmp_path) as broker:
+        yield broker
+
+
+def test_a_client_that_may_not_request_publishes_no_request_to_servers(guarded: LiveBroker) -> None:
+    async def test() -> None:
+        async with (
+            named(guarded, "server") as server,
+            named(guarded, "other") as other,
+            await server.subscribe("service/serve/+") as requests,
+        ):
+            for topic in ("service/serve/price", "service.serve.price", "service.serve/price"):
+                with pytest.raises(Refused, match="may not publish"):
+                    await other.publish(topic, b"1 service/reply/other\nforged")
+            await other.publish("service/served/price", b"another topic")
+            async with named(guarded, "asker") as asker:
+                asked = asyncio.ensure_future(ask(asker, b"genuine"))
+                line, _, value = (await anext(requests)).value.partition(b"\n")
+                assert value == b"genuine", "no forged request came before it"
+                token, reply_topic = line.decode().split(" ")
+                await server.publish(reply_topic, f"{token} 200\n7".encode())
+                assert await asked == b"7"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "pattern", ["service/serve/price", "service.serve.+", "service/serve.*", "service.serve/#"]
+)
+def test_a_client_without_the_right_cannot_subscribe_as_a_server(
+    guarded: LiveBroker, pattern: str
+) -> None:
+    async def test() -> None:
+        async with named(guarded, "other") as other:
+            for text in (pattern, f"{pattern}@group=spies", f"{pattern}@earliest"):
+                with pytest.raises(Refused, match="may not serve"):
+                    await other.subscribe(text)
+
+    run(test())
+
+
+def test_subscribers_of_either_separator_serve_a_path(guarded: LiveBroker) -> None:
+    async def test() -> None:
+        async with (
+            named(guarded, "server") as server,
+            named(guarded, "asker") as asker,
+            await server.subscribe("service.serve.+") as requests,
+        ):
+            asked = asyncio.ensure_future(ask(asker, b"how much"))
+            line, _, _value = (await anext(requests)).value.partition(b"\n")
+            token, reply_topic = line.decode().split(" ")
+            await server.publish(reply_topic, f"{token} 200\n7".encode())
+            assert await asked == b"7"
+
+    run(test())
+
+
+@pytest.mark.parametrize("forger", ["other", "other-server"])
+def test_an_answer_of_a_client_that_may_not_serve_the_path_does_not_count(
+    guarded: LiveBroker, forger: str
+) -> None:
+    async def test() -> None:
+        async with (
+            named(guarded, "server") as server,
+            named(guarded, "asker") as asker,
+            named(guarded, forger) as other,
+            await server.subscribe("service/serve/price") as requests,
+            await other.subscribe("service/+/price") as seen,
+        ):
+            asked = asyncio.ensure_future(ask(asker, b"how much"))
+            line, _, _value = (await anext(requests)).value.partition(b"\n")
+            token, reply_topic = line.decode().split(" ")
+            while not (await anext(seen)).value.startswith(line):
+                pass  # the request of the asker, which has the same levels
+            if forger == "other":  # it may serve nothing
+                with pytest.raises(Refused, match="may not publish"):
+                    await other.publish(reply_topic, f"{token} 200\nforged".encode())
+            else:
+                before = guarded.call(lambda: guarded.server.broker.services.invalid)
+                await other.publish(reply_topic, f"{token} 200\nforged".encode())
+                guarded.until(lambda: guarded.server.broker.services.invalid == before + 1)
+            await server.publish(reply_topic, f"{token} 200\ngenuine".encode())
+            assert await asked == b"genuine"
+
+    run(test())

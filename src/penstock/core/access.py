@@ -6,13 +6,18 @@ asked by every gateway, by HTTP and by Flight; `is_allowed` is the same question
 module evaluates a rule.
 
     action       name                                   needed to
-    publish      topic                                  publish to it, or create it
+    publish      topic                                  publish to it, or create it; topics between
+                                                        the broker and servers need more, below
     subscribe    topic or pattern                       receive its messages, live or from the log
     request      path, see `path_name`; `#` for all     send a message to clients directly
     serve        the same                               receive such a message
     hook         topic; `#` for all events              register middleware
     group        consumer group                         read or store its offsets
     administer   area, such as `clients` or `log`       see or change the broker and other clients
+
+Servers trust requests on their topics: they answer to the topic that a request names. So a client
+needs `publish` and `request` on everything to publish one in place of the broker. It needs `serve`
+on some path to publish answers to the broker.
 
 Allowed topics are marked in a table that the scan kernels read, so a rule is evaluated once for
 each principal and topic, not for each message. All other decisions are cached by principal.
@@ -27,6 +32,7 @@ from penstock.core.quotas import Quota
 from penstock.errors import InvalidPattern, NotAllowed, PeerError
 from penstock.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARACTERS_MAX
 from penstock.patterns import compile_pattern, covers, overlaps
+from penstock.service_messages import BROKER_REPLY_PREFIX, path_of_requests
 
 __all__ = [
     "ANYONE",
@@ -58,6 +64,10 @@ class Action(enum.StrEnum):
     HOOK = "hook"
     GROUP = "group"
     ADMINISTER = "administer"
+
+
+_NEEDED_TO_PUBLISH: Final = frozenset({Action.PUBLISH, Action.REQUEST, Action.SERVE})
+"""The last two to topics of services."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,6 +120,8 @@ class _Rights:
         A name that is no valid pattern is denied, but for subscriptions, where InvalidPattern is
         raised.
         """
+        if action is Action.PUBLISH and not self._may_publish_for_services(name):
+            return False
         for rule in self.rules:
             try:
                 matches = rule.matches(action, name)
@@ -119,6 +131,21 @@ class _Rights:
                 return False
             if matches:
                 return rule.allow or rule
+        return self.administers if action is Action.ADMINISTER else self.default
+
+    def _may_publish_for_services(self, topic: str) -> bool:
+        """Return False for a topic of services to which the principal must not publish."""
+        if path_of_requests(topic) is not None:
+            return all(
+                self.decide(each, EVERYTHING) is True for each in (Action.PUBLISH, Action.REQUEST)
+            )
+        return not topic.startswith(BROKER_REPLY_PREFIX) or self.allows_anywhere(Action.SERVE)
+
+    def allows_anywhere(self, action: Action) -> bool:
+        """Return whether an action may be allowed on any name at all."""
+        for rule in self.rules:
+            if action in rule.actions and (rule.allow or covers(rule.pattern, EVERYTHING)):
+                return rule.allow
         return self.administers if action is Action.ADMINISTER else self.default
 
 
@@ -152,7 +179,7 @@ class Principal:
         self.rights = _Rights(rules, default=default, administers=administers)
         """The current rules. Another object after every change, so that a change can be noticed."""
         self.restricted = not default or any(
-            not rule.allow and Action.PUBLISH in rule.actions for rule in rules
+            not rule.allow and not rule.actions.isdisjoint(_NEEDED_TO_PUBLISH) for rule in rules
         )
         """Whether publishing to some topic is denied."""
         self.permits[:] = bytes(len(self.permits))
@@ -194,9 +221,7 @@ class Principal:
 
     def may_anywhere(self, action: Action) -> bool:
         """Return whether an action may be allowed on any name at all."""
-        rights = self.rights
-        default = rights.administers if action is Action.ADMINISTER else rights.default
-        return default or any(rule.allow and action in rule.actions for rule in rights.rules)
+        return self.rights.allows_anywhere(action)
 
     def permit(self, identifier: int) -> None:
         """Mark a topic in the permit table, for the scan kernels."""

@@ -95,7 +95,7 @@ from penstock.replay import (
     split_group,
     split_replay,
 )
-from penstock.service_messages import SERVE_PREFIX
+from penstock.service_messages import path_of_requests
 from penstock.topic_names import check_topic_name
 from penstock.tracing import Span
 
@@ -291,7 +291,7 @@ class Broker:
 
         elsewhere = self.services.elsewhere
         elsewhere.share(store)
-        self.router.watch(SERVE_PREFIX, elsewhere.subscribed)
+        self.router.watch(elsewhere.subscribed)
         if self.following is not None:
             self.following.service_changed = changed
 
@@ -375,7 +375,7 @@ class Broker:
 
     def close(self, session: Session) -> None:
         """Remove a session and all its subscriptions."""
-        serves = any(text.startswith(SERVE_PREFIX) for text in session.subscribed)
+        serves = any(path_of_requests(text) is not None for text in session.subscribed)
         if self.catch_up is not None:
             self.catch_up.forget(session)
         if self.groups is not None:
@@ -620,8 +620,9 @@ class Broker:
         A client that subscribes to requests of a service must have the right to serve it.
         """
         self.authorize(session, Action.SUBSCRIBE, pattern)
-        if pattern.startswith(SERVE_PREFIX):
-            self.authorize(session, Action.SERVE, path_name(pattern.removeprefix(SERVE_PREFIX)))
+        path = path_of_requests(pattern)
+        if path is not None:
+            self.authorize(session, Action.SERVE, path_name(path))
         count = len(session.subscriptions) + len(session.memberships)
         if count >= self.settings.subscriptions_max:
             raise TooManySubscriptions(self.settings.subscriptions_max)
@@ -909,9 +910,8 @@ def _may_subscribe(principal: Principal, pattern: str) -> bool:
     """Return whether a principal may have a subscription, see `check_subscription`."""
     if not is_allowed(principal, Action.SUBSCRIBE, pattern):
         return False
-    if not pattern.startswith(SERVE_PREFIX):
-        return True
-    return is_allowed(principal, Action.SERVE, path_name(pattern.removeprefix(SERVE_PREFIX)))
+    path = path_of_requests(pattern)
+    return path is None or is_allowed(principal, Action.SERVE, path_name(path))
 
 
 def _do_nothing() -> None:

@@ -17,6 +17,7 @@ from penstock.errors import InvalidPattern
 from penstock.limits import SERVICE_SHARE_SECONDS
 from penstock.patterns import PatternTree, canonical_pattern
 from penstock.ports.services import KnownService, ServedPath, ServiceStore
+from penstock.service_messages import path_of_requests
 
 __all__ = ["RemoteServices"]
 
@@ -62,9 +63,10 @@ class RemoteServices:
         self._tell(name)
 
     def subscribed(self, pattern: str, change: int) -> None:
-        """Take note of a client more, or less, that subscribes to the topic of a path."""
-        if pattern:
-            name = canonical_pattern(pattern).text
+        """Take note of a subscription more, or less, if it is to the topic of a path."""
+        path = path_of_requests(pattern)
+        if path:
+            name = canonical_pattern(path).text
             self._subscribers[name] += change
             self._tell(name)
 

@@ -110,7 +110,6 @@ class Router:
         self.route_of_topic = array("I")
         self.changes = 0
         """Number of changes of subscriptions."""
-        self._watched = ""
         self._watch: Callable[[str, int], None] = _ignore
         self.rows_max = 0
         """Rows of a batch whose audiences can be found in a few milliseconds."""
@@ -196,17 +195,16 @@ class Router:
             found.update(each for each in sessions if not isinstance(each, RouteMark))
         return found
 
-    def watch(self, prefix: str, changed: Callable[[str, int], None]) -> None:
-        """Call `changed` with each later subscription behind a prefix: 1 if it begins, else -1.
+    def watch(self, changed: Callable[[str, int], None]) -> None:
+        """Call `changed` with the text of each later subscription: 1 if it begins, -1 if it ends.
 
-        It gets the text without the prefix. There is one prefix at a time.
+        There is one watcher at a time.
         """
-        self._watched, self._watch = prefix, changed
+        self._watch = changed
 
     def _note(self, text: str, change: int) -> None:
         self.changes += 1
-        if self._watched and text.startswith(self._watched):
-            self._watch(text[len(self._watched) :], change)
+        self._watch(text, change)
 
     def _activate(self, pattern: _Pattern, session: Subscriber, text: str) -> None:
         pattern.sessions[session] = (*pattern.sessions.get(session, ()), text)
@@ -425,13 +423,13 @@ class Router:
             )
         )
 
-    def is_subscribed(self, name: str, *, prefix: str) -> bool:
-        """Return whether a subscription that begins with `prefix` matches a topic.
+    def is_subscribed(self, name: str, *, where: Callable[[str], object]) -> bool:
+        """Return whether a subscription whose text passes `where` matches a topic.
 
         The topic need not exist. Subscriptions of consumer groups count.
         """
         return any(
-            text.startswith(prefix)
+            where(text)
             for pattern in self._find(name)
             for texts in pattern.sessions.values()
             for text in texts

@@ -15,6 +15,7 @@ from penstock.core.access import (
     authorize,
     authorize_anywhere,
     is_allowed,
+    is_allowed_anywhere,
     path_name,
 )
 from penstock.errors import InvalidPattern, NotAllowed
@@ -148,3 +149,35 @@ def test_a_long_name_is_decided_in_no_time(name: str) -> None:
 def test_a_rule_needs_a_valid_pattern() -> None:
     with pytest.raises(InvalidPattern):
         rule("allow", "a/#/b")
+
+
+@pytest.mark.parametrize("topic", ["service/serve/price", "service.serve/price", "service.serve."])
+def test_requests_are_published_by_those_that_may_publish_and_request_everything(
+    topic: str,
+) -> None:
+    everything = Principal(
+        "p", [rule("allow", "#", Action.PUBLISH), rule("allow", "#", Action.REQUEST)], default=False
+    )
+    assert everything.may(Action.PUBLISH, topic)
+    assert Principal("all").may(Action.PUBLISH, topic)
+    for denying in (rule("deny", "other", Action.REQUEST), rule("deny", "secret", Action.PUBLISH)):
+        limited = Principal("p", [denying], default=True)
+        assert limited.restricted
+        assert not limited.may(Action.PUBLISH, topic)
+        assert limited.may(Action.PUBLISH, "service/served/price")
+
+
+def test_answers_are_published_to_the_broker_by_those_that_may_serve_some_path() -> None:
+    topic = "service/reply/broker/0"
+    one_path = Principal(
+        "p", [rule("allow", "price", Action.SERVE), rule("deny", "#", Action.SERVE)], default=True
+    )
+    assert one_path.may(Action.PUBLISH, topic)
+    nothing = Principal("p", [rule("deny", "#", Action.SERVE)], default=True)
+    assert nothing.restricted
+    assert not nothing.may(Action.PUBLISH, topic)
+    assert nothing.may(Action.PUBLISH, "service/reply/me")
+    assert not is_allowed_anywhere(nothing, Action.SERVE)
+    assert is_allowed_anywhere(
+        Principal("p", [rule("deny", "price", Action.SERVE)], default=True), Action.SERVE
+    )

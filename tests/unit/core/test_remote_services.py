@@ -64,17 +64,17 @@ def test_other_nodes_are_told_of_the_last_of_many_changes() -> None:
     node = Node()
     node.services.registered("price", 1)
     node.services.registered("price", 2)
-    node.services.subscribed("price", 1)
-    node.services.subscribed("a.*", 1)
+    node.services.subscribed("service/serve/price", 1)
+    node.services.subscribed("service.serve.a.*", 1)
     node.services.registered("gone", 1)
     node.services.registered("gone", 0)
     assert not node.store.written
     assert node.later() == [("price", 2, 1), ("a/+", 0, 1)]
-    node.services.subscribed("a/+", 1)
+    node.services.subscribed("service/serve/a/+", 1)
     node.services.registered("price", 2)
     assert node.later() == [("a/+", 0, 2)]
     node.services.registered("price", 0)
-    node.services.subscribed("price", -1)
+    node.services.subscribed("service/serve/price", -1)
     assert node.later() == [("price", 0, 0)]
     assert node.later() == []
 

@@ -36,13 +36,14 @@ from penstock.gateway.fleximq.records import record_of
 from penstock.gateway.fleximq.service_inbox import ServiceInbox
 from penstock.protocols.fleximq import FLEXIMQ, FLEXIMQ_MESSAGE_BYTES_CEILING
 from penstock.service_messages import (
-    REPLY_PREFIX,
+    BROKER_REPLY_PREFIX,
     REQUEST_PREFIX,
     SERVE_PREFIX,
     ServiceReply,
     ServiceRequest,
     decode_reply,
     decode_request,
+    path_of_requests,
 )
 from penstock.topic_names import check_topic_name
 from penstock.wire import fleximq
@@ -102,7 +103,7 @@ class ServiceTopics:
             principal=_BROKER,
         )
         link.drained = partial(broker.drained, self._session)
-        self.reply_topic = f"{REPLY_PREFIX}broker/{broker.log.partition}"
+        self.reply_topic = f"{BROKER_REPLY_PREFIX}{broker.log.partition}"
         for pattern in (f"{REQUEST_PREFIX}#", self.reply_topic):
             broker.subscribe(self._session, pattern)
         broker.services.subscriber_left = lambda: broker.slices.start(self._fail_unserved())
@@ -119,7 +120,7 @@ class ServiceTopics:
             check_topic_name(topic)
         except CallerError:
             return False
-        return self._broker.router.is_subscribed(topic, prefix=SERVE_PREFIX)
+        return self._broker.router.is_subscribed(topic, where=path_of_requests)
 
     def has_server_elsewhere(self, path: str) -> bool:
         """Return whether a client of another node subscribes to the topic of a path."""
@@ -179,23 +180,33 @@ class ServiceTopics:
     def _received(self, message: Message) -> None:
         topic = message.header.topic or ""
         value = fleximq.raw_value(message.payload)
+        sender = self._broker.sessions.get(message.client_id)
         if topic == self.reply_topic:
-            self._answered(value)
+            self._answered(sender, value)
         elif topic.startswith(REQUEST_PREFIX):
-            requester = self._broker.sessions.get(message.client_id)
+            requester = sender
             if requester is not None:  # else it has left, or another node takes the request
                 self._requested(requester, topic.removeprefix(REQUEST_PREFIX), value)
 
-    def _answered(self, value: bytes) -> None:
-        """Pass on the answer of a server that was asked by a topic."""
+    def _answered(self, sender: Session | None, value: bytes) -> None:
+        """Pass on the answer of a server that was asked by a topic.
+
+        A client of this node must have the right to serve the path. Of another node's client, or of
+        one that has left, only its right to serve some path is known: it was needed to publish.
+        """
         try:
             reply = decode_reply(value)
-        except PeerError:
+            found = self._forwarded.get(reply.identifier)
+            if found is not None and sender is not None:
+                self._broker.authorize(sender, Action.SERVE, path_name(found.path))
+        except (PeerError, CallerError):
             self._broker.services.invalid += 1
             return
-        found = self._forwarded.pop(reply.identifier, None)
-        callback = None if found is None else self._take(found.requester, found.identifier)
-        if found is not None and isinstance(callback, ServiceRequester):
+        if found is None:
+            return
+        del self._forwarded[reply.identifier]
+        callback = self._take(found.requester, found.identifier)
+        if isinstance(callback, ServiceRequester):
             payload = fleximq.wrap_value(reply.value)
             callback.request_answered(found.identifier, reply.status, payload)
 

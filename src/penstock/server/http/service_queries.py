@@ -7,7 +7,7 @@ from penstock.core.services import may_see
 from penstock.server.http.client_counts import ListGate, in_slices
 from penstock.server.http.context import HttpContext
 from penstock.server.http.schemas import Service, ServiceNode, Services, ServicesQuery
-from penstock.service_messages import SERVE_PREFIX
+from penstock.service_messages import path_of_requests
 
 __all__ = ["list_services"]
 
@@ -52,6 +52,5 @@ async def _subscribers(context: HttpContext) -> Counter[str]:
     found: Counter[str] = Counter()
     async for session in in_slices(list(context.broker.sessions)):
         texts = [*session.subscriptions, *(each.text for each in session.memberships.values())]
-        names = {text.removeprefix(SERVE_PREFIX) for text in texts if text.startswith(SERVE_PREFIX)}
-        found.update(names)
+        found.update({path for text in texts if (path := path_of_requests(text)) is not None})
     return found
