@@ -194,6 +194,8 @@ def test_a_file_whose_sync_failed_is_never_used_again(
         succeed(broker, publishers)
         files.fail("sync", ".arrows", times=1)  # the next would say that all is well
         fail(publishers[:1])
+        refused = broker.call(broker.server.broker.counters.messages_refused.total)
+        assert refused == 5  # those of the commit that failed, and those after it
         back_to_work(broker)
         succeed(broker, publishers)
     (name,) = {name for _, name in files.failed}

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import penstock
+from penstock.client import Refused
 from penstock.core.broker import BrokerSettings
 from penstock.gateway.options import GatewayOptions
 from penstock.model import ByteOrder
@@ -284,3 +286,34 @@ def test_a_subscriber_that_does_not_read_holds_up_nobody_and_loses_nothing(tmp_p
         assert broker.call(buffered) < 4 * 1024 * 1024
         for n in range(count):
             assert slow.message()[2][:4] == n.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2", "fleximq", "lamamq"])
+@pytest.mark.parametrize("start", ["@earliest", "@-1h", "@last"])
+def test_a_start_for_a_pattern_that_the_client_has_is_refused(
+    broker: LiveBroker, protocol: str, start: str
+) -> None:
+    host, port = broker.address
+    with penstock.connect_sync(f"tcp://{host}:{port}", protocol=protocol) as client:
+        topic = f"again/{protocol}"
+        if protocol.startswith("rheos"):
+            client.create_topic(topic)
+        live = client.subscribe(topic)
+        with pytest.raises(Refused) as caught:
+            client.subscribe(topic + start)
+        if not protocol.startswith("rheos"):  # its answers have no text
+            assert f"already subscribed to {topic}" in str(caught.value)
+        client.publish(topic, b"live")
+        assert next(live).value == b"live"
+
+
+def test_a_channel_with_a_configured_start_may_be_subscribed_twice(tmp_path: Path) -> None:
+    with (
+        LiveBroker(data=tmp_path, options=EARLIEST) as broker,
+        herald.publisher(broker) as publisher,
+        herald.subscriber(broker) as peer,
+    ):
+        publisher.send(herald.publish(7, b"a"))
+        assert peer.message()[2] == b"a"
+        peer.send(herald.frame(0x11, b"\x07"))
+        peer.settle()  # neither an error nor the message again

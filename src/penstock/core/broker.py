@@ -47,6 +47,7 @@ from penstock.core.timers import Timers
 from penstock.core.traces import Traces
 from penstock.core.turns import LoopTurn
 from penstock.errors import (
+    AlreadySubscribed,
     BrokerFull,
     NoHistory,
     NoSuchTopic,
@@ -168,7 +169,7 @@ class Broker:
         self.batch = Batch()
         self.counters = Counters()
         self.stalls = Stalls()
-        self.acknowledge_times = AcknowledgeTimes()
+        self.acknowledge_times = AcknowledgeTimes(self.counters.messages_refused)
         self.topic_counts = TopicCounts(self.topics)
         self.timers = Timers(clock)
         self.slices = Slices(self.timers, clock)
@@ -498,8 +499,9 @@ class Broker:
         If it ends in a consumer group, the session becomes a member, and shares the messages with
         the other members. `groups.open` must have been called for the group.
 
-        Raise InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        GroupDiffers, NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable,
+        Raise InvalidPattern, InvalidStart, NotAllowed, AlreadySubscribed if the session has the
+        pattern and `text` has a start, TooManySubscriptions, TooManyPatternShapes, GroupDiffers,
+        NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable,
         and change nothing.
         """
         check_replay(text)
@@ -508,6 +510,8 @@ class Broker:
             return self._join(session, pattern, place, then)
         pattern, start = split_replay(text)
         if pattern in session.subscriptions:
+            if start is not None:
+                raise AlreadySubscribed(pattern[:200])
             if then is not None:
                 then()
             return False
@@ -728,7 +732,7 @@ class Broker:
         batch.timestamp_us = now_us = self.clock.now_us()
         receipt = self.log.append(batch, session.name)
         count = len(batch)
-        self.acknowledge_times.appended(receipt, now_us, count)
+        self.acknowledge_times.appended(receipt, now_us, count, session.encoding.protocol)
         self._count_received(session, receipt, count)
         batch.lends = True
         self.delivery.fan_out(session, batch, receipt)
@@ -751,7 +755,7 @@ class Broker:
     def append_record(self, session: Session, record: Record) -> Receipt:
         """Write one message to the log; the caller delivers it. Raise LogUnavailable."""
         receipt = self.log.append_record(record)
-        self.acknowledge_times.appended(receipt, record.timestamp_us, 1)
+        self.acknowledge_times.appended(receipt, record.timestamp_us, 1, session.encoding.protocol)
         self._count_received(session, receipt, 1)
         return receipt
 
@@ -768,7 +772,7 @@ class Broker:
         batch.timestamp_us = now_us
         try:
             receipt = self.log.append_prepared(rows)
-            self.acknowledge_times.appended(receipt, now_us, len(batch))
+            self.acknowledge_times.appended(receipt, now_us, len(batch), None)
             self._note_commit(receipt)
             self.delivery.fan_out(None, batch, receipt)
         finally:

@@ -34,6 +34,7 @@ from penstock.errors.operator import (
     NodeTakenOver,
 )
 from penstock.errors.peer import (
+    AlreadySubscribed,
     AuthenticationFailed,
     BadMagic,
     BrokerFull,
@@ -76,6 +77,7 @@ from penstock.errors.peer import (
 )
 
 __all__ = [
+    "AlreadySubscribed",
     "AuthenticationFailed",
     "BadAddress",
     "BadMagic",

@@ -29,6 +29,7 @@ class ErrorCode(enum.StrEnum):
     TOO_MANY_PATTERN_SHAPES = "too-many-pattern-shapes"
     TOO_MANY_MESSAGES = "too-many-messages"
     TOO_MANY_STORED_BYTES = "too-many-stored-bytes"
+    ALREADY_SUBSCRIBED = "already-subscribed"
     GROUP_DIFFERS = "group-differs"
     GROUP_ELSEWHERE = "group-elsewhere"
     INVALID_ACKNOWLEDGMENT = "invalid-acknowledgment"

@@ -4,6 +4,7 @@ from penstock.errors.base import PeerError, WireError
 from penstock.errors.codes import ErrorCode
 
 __all__ = [
+    "AlreadySubscribed",
     "AuthenticationFailed",
     "BadMagic",
     "BrokerFull",
@@ -329,6 +330,18 @@ class NoLastValues(LogError):
 
     code = ErrorCode.NO_LAST_VALUES
     template = "the log of this broker has no index of topics: subscribe without @last"
+
+
+class AlreadySubscribed(PeerError):
+    """A subscription asks for history, and the client has a subscription to the pattern."""
+
+    code = ErrorCode.ALREADY_SUBSCRIBED
+    template = (
+        "already subscribed to {pattern}, without this start: unsubscribe first, "
+        "or use another connection"
+    )
+
+    pattern: str
 
 
 class GroupDiffers(PeerError):

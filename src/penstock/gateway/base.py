@@ -537,9 +537,9 @@ class Gateway(ABC):
         `text` is the pattern, optionally with a start in history, which hooks do not see. With
         `resume_at` it is the pattern alone, and that position is the start.
         `then` gets None for a success, also if the session had the subscription before, or
-        InvalidPattern, InvalidStart, NotAllowed, TooManySubscriptions, TooManyPatternShapes,
-        GroupDiffers, GroupNotStored, HookRefused, HookTimeout or another LogError. While the topics
-        of a new pattern are routed, the client stays suspended.
+        InvalidPattern, InvalidStart, NotAllowed, AlreadySubscribed, TooManySubscriptions,
+        TooManyPatternShapes, GroupDiffers, GroupNotStored, HookRefused, HookTimeout or another
+        LogError. While the topics of a new pattern are routed, the client stays suspended.
         """
 
         def decided(error: PeerError | None) -> None:

@@ -544,7 +544,7 @@ class HeraldGateway(Gateway):
         if start and self.broker.catch_up is not None and not in_group:
             resume_at = None
             topic += start
-        elif resume_at is None:
+        elif resume_at is None and topic not in session.subscriptions:
             topic += configured
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
 
