@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, Waiter
@@ -21,12 +22,16 @@ from penstock.client.inbox import Inbox
 from penstock.client.options import ClientEvent, ErrorReported, Options, State, StateChanged
 from penstock.client.sessions import Session
 from penstock.client.state import may_move
-from penstock.client.subscription import text_to_restore
+from penstock.client.subscription import Subscription, text_to_restore
 from penstock.client.topics import resumed
 from penstock.client.values import packed
 from penstock.service_messages import BROKER, SERVE_PATH
 
 __all__ = ["Supervisor"]
+
+NEW_NODE_US: Final = 10_000_000
+"""How late the first messages of a new node may come. They can be older than the time at which a
+subscription resumes at another node, so it resumes earlier by this, and drops what it has got."""
 
 
 class Supervisor:
@@ -107,7 +112,7 @@ class Supervisor:
         """Connect and restore; raise ConnectFailed, Refused, ConnectionLost or TimedOut."""
         session = self._new_session()
         self.inbox.connecting()
-        session.restoring(text_to_restore(same) for same in self.inbox.subscriptions())
+        session.restoring(map(self._text_to_restore, self.inbox.subscriptions()))
         connection = Connection(
             self._addresses[0],
             session,
@@ -136,7 +141,7 @@ class Supervisor:
         """
         asked: list[tuple[str | None, Waiter | None]] = []
         for same in self.inbox.subscriptions():
-            text = text_to_restore(same)
+            text = self._text_to_restore(same)
             ticket = connection.session.subscribe(text)
             waiter = connection.expect(range(ticket, ticket + 1))
             if text != resumed(text) and waiter is not None:
@@ -158,6 +163,9 @@ class Supervisor:
                 for queue in self.inbox.named(name) if name is not None else ():
                     queue.end(refused)
                     self.inbox.drop(queue)
+
+    def _text_to_restore(self, same: list[Subscription]) -> str:
+        return text_to_restore(same, earlier_us=NEW_NODE_US if len(self._addresses) > 1 else 0)
 
     async def _resumed(self, connection: Connection, waiter: Waiter, name: str) -> Waiter | None:
         """Wait for a subscription with a start; if it is refused, subscribe without one."""
