@@ -36,6 +36,7 @@ class Subscription:
         "_anchored",
         "_began_us",
         "_in_group",
+        "_noted",
         "_partitions",
         "_positions",
         "_starts",
@@ -43,6 +44,7 @@ class Subscription:
         "is_open",
         "name",
         "pattern",
+        "restored_by",
         "resumes",
     )
 
@@ -50,6 +52,8 @@ class Subscription:
         self.pattern = pattern
         self.name = without_replay(pattern)
         """The pattern without its start position, by which the broker knows it."""
+        self.restored_by = resumed(pattern)
+        """The same, or the whole pattern of a group: each group has a place of its own."""
         self.covers = TopicMatcher(pattern)
         in_group = split_group(pattern)[1] is not None
         self.resumes = resumes and not in_group
@@ -59,6 +63,7 @@ class Subscription:
         self._anchored = False
         self._began_us: int | None = None  # where it began in history, if that is a time
         self._positions: dict[int, _Position] = {}
+        self._noted: dict[int, _Position] = {}  # the positions of some moments ago
         self._partitions: frozenset[int] = frozenset()
 
     def connecting(self) -> None:
@@ -145,6 +150,16 @@ class Subscription:
             self._positions[number] = _Position(
                 anchor.log_id, each.next_offset, time_us, each.is_final
             )
+        self._noted = dict(self._positions)
+
+    def was_quiet(self) -> bool:
+        """Return whether a partition had no message since the last call, or since an anchor."""
+        noted, self._noted = self._noted, dict(self._positions)
+        if not self.resumes or not self.is_open:
+            return False
+        return not self._partitions <= self._positions.keys() or any(
+            noted.get(number) is position for number, position in self._positions.items()
+        )
 
     @property
     def resume_us(self) -> int | None:

@@ -29,6 +29,9 @@ from penstock.service_messages import BROKER, SERVE_PATH
 
 __all__ = ["Supervisor"]
 
+ATTEMPT_SECONDS_MAX: Final = 10.0
+"""How long a client of several nodes tries to connect to one of them."""
+
 NEW_NODE_US: Final = 10_000_000
 """How late the first messages of a new node may come. They can be older than the time at which a
 subscription resumes at another node, so it resumes earlier by this, and drops what it has got."""
@@ -120,7 +123,10 @@ class Supervisor:
             responder=self.handlers,
             options=self._options,
         )
-        ready = await connection.open()
+        seconds_max = self._options.timeout
+        if len(self._addresses) > 1:
+            seconds_max = min(seconds_max, ATTEMPT_SECONDS_MAX)
+        ready = await connection.open(seconds_max)
         self.connection = connection  # from now on `_resume_reading` must reach it
         try:
             await self._restore(connection)
@@ -146,21 +152,21 @@ class Supervisor:
             waiter = connection.expect(range(ticket, ticket + 1))
             if text != resumed(text) and waiter is not None:
                 waiter = await self._resumed(connection, waiter, same[0].name)
-            asked.append((same[0].name, waiter))
+            asked.append((same[0].restored_by, waiter))
         for hook in self.handlers.hooks():
             ticket = connection.session.register(hook)
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
         for path in self.handlers.named:
             ticket = connection.session.request(BROKER, SERVE_PATH, packed(path))
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
-        for name, waiter in asked:
+        for restored, waiter in asked:
             if waiter is None:
                 continue
             try:
                 await connection.wait(waiter, "restore", self._options.timeout)
             except Refused as refused:
                 self.report(refused)
-                for queue in self.inbox.named(name) if name is not None else ():
+                for queue in self.inbox.restored_by(restored) if restored is not None else ():
                     queue.end(refused)
                     self.inbox.drop(queue)
 

@@ -563,7 +563,7 @@ class Gateway(ABC):
                 return
             if session.mark is not None:
                 is_replay = start_at is not None or resume_at is not None
-                is_replay |= is_known and bool(session.feeds)
+                is_replay |= bool(session.feeds) and (is_known or place is not None)
                 self.broker.anchor(session, self.pattern_name(pattern), is_replay=is_replay)
             then(None)
 

@@ -1,6 +1,9 @@
 """Where subscriptions of the client library are, and where they resume."""
 
+from penstock.client.inbox import Inbox
+from penstock.client.streams import Queue
 from penstock.client.subscription import Subscription, text_to_restore
+from penstock.client.values import Delivery
 from penstock.positions import Anchor, AnchoredPartition, Place
 
 SECOND = 1_000_000
@@ -210,3 +213,11 @@ def test_anchors_do_not_move_a_member_of_a_group() -> None:
     member.opened(anchors({0: 9}, 20 * SECOND))
     assert member.takes(of(0, 3, SECOND))
     assert text_to_restore([member]) == "a@group=g"
+
+
+def test_groups_are_restored_beside_a_subscription_with_their_name() -> None:
+    inbox = Inbox(lambda: None)
+    for pattern in ("a", "a@earliest", "a@group=g", "a@group=h,earliest"):
+        inbox.add(pattern, Queue[Delivery](items_max=1, low=inbox.low))
+    texts = [text_to_restore(same) for same in inbox.subscriptions()]
+    assert texts == ["a", "a@group=g", "a@group=h,earliest"]
