@@ -21,6 +21,7 @@ from penstock.client import (
     State,
 )
 from penstock.client.options import ProtocolName
+from penstock.gateway.options import GatewayOptions
 from penstock.server.server import Server
 from tests.support.live import LiveBroker
 from tests.support.running import PENSTOCK, environment
@@ -187,9 +188,11 @@ def test_an_overlapping_replay_repeats_nothing(tmp_path: Path) -> None:
         run(test)
 
 
-@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize(
+    ("label", "replay"), [*((label, "") for label in LABELS), ("herald", "@-1ms")]
+)
 def test_a_quiet_subscription_moves_on_with_the_log(
-    tmp_path: Path, label: ProtocolName, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, label: ProtocolName, replay: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a reconnect would replay the whole life of the subscription."""
     monkeypatch.setattr("penstock.client.connection.ANCHOR_SECONDS", 0.05)
@@ -225,7 +228,8 @@ def test_a_quiet_subscription_moves_on_with_the_log(
             )
             assert list(session.subscriptions) == [TOPIC]
 
-    with LiveBroker(data=tmp_path) as broker:
+    options = GatewayOptions(herald_replay={7: replay} if replay else {})
+    with LiveBroker(data=tmp_path, options=options) as broker:
         run(test)
 
 
