@@ -687,6 +687,14 @@ INDEX_CACHE_SHARE: Final = 1 / 16
 SESSION_NUMBERS_BLOCK: Final = 10_000
 """Session numbers that are reserved on disk at a time, and skipped after a crash."""
 
+# --- Clients that vanish ----------------------------------------------------------------------
+TCP_IDLE_SECONDS: Final = 60
+"""A TCP connection over which nothing comes for so long is probed by the system."""
+TCP_PROBE_SECONDS: Final = 10
+"""Time between two probes."""
+TCP_PROBES_MAX: Final = 3
+"""Probes without an answer after which the connection ends."""
+
 # --- fleximq sessions -------------------------------------------------------------------------
 FLEXIMQ_KEEPALIVE_SECONDS: Final = 30
 """Section 3.7.3: idle time after which a client gets a PING."""

@@ -11,8 +11,17 @@ from typing import Any, Self
 import pytest
 
 import penstock
-from penstock.client import Backoff, Client, Delivery, ErrorReported, NotResumed, State
+from penstock.client import (
+    Backoff,
+    Client,
+    ClientClosed,
+    Delivery,
+    ErrorReported,
+    NotResumed,
+    State,
+)
 from penstock.client.options import ProtocolName
+from penstock.gateway.options import GatewayOptions
 from penstock.server.server import Server
 from tests.support.live import LiveBroker
 from tests.support.running import PENSTOCK, environment
@@ -174,6 +183,94 @@ def test_an_overlapping_replay_repeats_nothing(tmp_path: Path) -> None:
                     assert got == [b"0", b"1", b"2"]
                     assert [(await live.get(10)).value for _ in range(2)] == [b"1", b"2"]
                     assert not len(live.queue)
+
+    with LiveBroker(data=tmp_path) as broker:
+        run(test)
+
+
+@pytest.mark.parametrize(
+    ("label", "replay"), [*((label, "") for label in LABELS), ("herald", "@-1ms")]
+)
+def test_a_quiet_subscription_moves_on_with_the_log(
+    tmp_path: Path, label: ProtocolName, replay: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a reconnect would replay the whole life of the subscription."""
+    monkeypatch.setattr("penstock.client.connection.ANCHOR_SECONDS", 0.05)
+
+    async def test() -> None:
+        await seeded(url_of(broker))
+        async with (
+            penstock.connect(url_of(broker), protocol="lamamq") as publisher,
+            penstock.connect(url_of(broker), protocol=label) as client,
+            client.subscribe(7 if label == "herald" else TOPIC) as messages,
+        ):
+            (subscription,) = client._inbox._queues.values()
+            began_us = subscription.resume_us or 0
+            for number in range(100):
+                await publisher.publish("another", b"%d" % number)
+            await until(lambda: subscription._positions[0].next_offset == 101)
+            assert (subscription.resume_us or 0) > began_us
+            offsets = []
+            for number in range(20):
+                await publisher.publish(TOPIC, b"%d" % number)
+                await asyncio.sleep(0.01)  # anchors come between messages, too
+            for number in range(20):
+                message = await messages.get(10)
+                assert message.value == b"%d" % number
+                assert message.topic == TOPIC
+                offsets.append(message.offset)
+            assert offsets == list(range(101, 121))
+            assert not len(messages.queue)
+            (session,) = (
+                each
+                for each in broker.call(lambda: list(broker.server.broker.sessions))
+                if each.subscriptions
+            )
+            assert list(session.subscriptions) == [TOPIC]
+
+    options = GatewayOptions(herald_replay={7: replay} if replay else {})
+    with LiveBroker(data=tmp_path, options=options) as broker:
+        run(test)
+
+
+def test_a_subscription_that_ends_is_not_begun_again_by_its_upkeep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.client.connection.ANCHOR_SECONDS", 0.001)
+
+    async def test() -> None:
+        async with penstock.connect(url_of(broker), protocol="fleximq") as client:
+            for number in range(20):
+                stream = await client.subscribe("a")
+                await asyncio.sleep(0.003)
+                if number % 2:
+                    await client.unsubscribe("a")
+                else:
+                    await stream.close()
+                await client.ping()
+                sessions = broker.call(lambda: list(broker.server.broker.sessions))
+                assert not any(each.subscriptions for each in sessions)
+
+    with LiveBroker(data=tmp_path) as broker:
+        run(test)
+
+
+@pytest.mark.parametrize("label", ["fleximq", "lamamq"])
+def test_a_subscription_goes_on_when_another_one_with_its_name_is_closed(
+    tmp_path: Path, label: ProtocolName
+) -> None:
+    async def test() -> None:
+        async with penstock.connect(url_of(broker), protocol=label) as client:
+            await client.publish("a", b"0")
+            await client.ping()
+            first = await client.subscribe("a@earliest")
+            second = await client.subscribe("a")
+            await second.close()
+            await client.publish("a", b"1")
+            assert [(await first.get(10)).value for _ in range(2)] == [b"0", b"1"]
+            await client.unsubscribe("a")
+            with pytest.raises(ClientClosed):
+                await first.get(10)
 
     with LiveBroker(data=tmp_path) as broker:
         run(test)

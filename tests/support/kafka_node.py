@@ -27,11 +27,12 @@ class Node:
         *,
         topic: str,
         number: int = 1,
+        port: int | None = None,
         commit_seconds_max: int = 10,
         errors: Path | None = None,
         **more: str,
     ) -> None:
-        self.port = free_port()
+        self.port = port or free_port()
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.http = f"127.0.0.1:{free_port()}"
         self.process = Running(

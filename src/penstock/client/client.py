@@ -37,7 +37,7 @@ from penstock.client.sessions.base import NO_EXTRAS, Hook
 from penstock.client.sessions.factory import session_factory
 from penstock.client.streams import Queue, Stream
 from penstock.client.supervisor import Supervisor
-from penstock.client.topics import Topic
+from penstock.client.topics import Topic, resumed, without_replay
 from penstock.client.values import (
     Delivery,
     Headers,
@@ -79,7 +79,7 @@ def connect(
     requests_max: int = 256,
     reconnect: bool = True,
     backoff: Backoff | None = None,
-    keepalive: float | None = 30.0,
+    keepalive: float | None = 10.0,
     on_event: Observer | None = None,
 ) -> "Client":
     """Return a client for the broker at `url`; `async with` connects it.
@@ -302,9 +302,10 @@ class Client(AsyncCloseable):
 
     async def unsubscribe(self, topic: Topic) -> None:
         """Unsubscribe and end all iterators of a topic; no message follows the return."""
-        name = self._names.canonical(topic)
-        await self._exchange("unsubscribe", lambda session: session.unsubscribe(name))
-        for queue in self._inbox.of(name):
+        text = self._names.canonical(topic)
+        with self._inbox.leaving(without_replay(text)):
+            await self._exchange("unsubscribe", lambda session: session.unsubscribe(text))
+        for queue in self._inbox.restored_by(resumed(text)):
             queue.end()
             self._inbox.drop(queue)
 
@@ -540,7 +541,7 @@ class Client(AsyncCloseable):
     async def _finish_stream(self, stream: Stream[Delivery]) -> None:
         had = self._inbox.drop(stream.queue)
         connection = self._supervisor.connection
-        if connection is None or not had or self._inbox.of(stream.topic):
+        if connection is None or not had or self._inbox.restored_by(resumed(stream.topic)):
             return
         try:
             ticket = connection.session.unsubscribe(stream.topic)

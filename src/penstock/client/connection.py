@@ -1,7 +1,8 @@
 """One connection: a session, its link, and the calls that wait for answers."""
 
 import asyncio
-from typing import Any, Protocol
+import contextlib
+from typing import Any, Final, Protocol
 
 from penstock.client.address import Address
 from penstock.client.errors import (
@@ -33,6 +34,9 @@ from penstock.client.values import HookCall, Request
 from penstock.errors import WireError
 
 __all__ = ["Connection", "Responder", "Waiter"]
+
+ANCHOR_SECONDS: Final = 60.0
+"""How often subscriptions without messages ask where they are in the log."""
 
 
 class Responder(Protocol):
@@ -114,14 +118,16 @@ class Connection:
         self._draining = 0
         self._paused = False
         self._fault = ""
-        self._keepalive: asyncio.Task[None] | None = None
+        self._upkeep: list[asyncio.Task[None]] = []
+        self._unanswered = 0  # commands without an answer since the last ping with one
+        self._reads = 0
 
     # --- Open and close ---------------------------------------------------------------------------
 
-    async def open(self) -> Ready:
+    async def open(self, seconds_max: float) -> Ready:
         """Connect and do the handshake; raise ConnectFailed, Refused or TimedOut."""
         try:
-            async with asyncio.timeout(self._options.timeout):
+            async with asyncio.timeout(seconds_max):
                 self._link = await open_link(self._address, self, self._options.tls)
                 ready = self.session.start()
                 self.flush()
@@ -129,14 +135,15 @@ class Connection:
                     ready = await self._ready
         except TimeoutError:
             self.abort("no handshake in time")
-            raise TimedOut("connect", self._options.timeout) from None
+            raise TimedOut("connect", seconds_max) from None
         except ConnectionLost as lost:
             raise ConnectFailed(str(self._address), lost.reason) from None
         except BaseException:
             self.abort("the handshake failed")
             raise
-        if self.session.pings and self._options.keepalive is not None:
-            self._keepalive = asyncio.create_task(self._keep_alive(self._options.keepalive))
+        if self._options.keepalive is not None:
+            self._upkeep.append(asyncio.create_task(self._keep_alive(self._options.keepalive)))
+        self._upkeep.append(asyncio.create_task(self._move_quiet(ANCHOR_SECONDS)))
         return ready
 
     async def close(self, seconds_max: float) -> None:
@@ -185,7 +192,9 @@ class Connection:
         if self.lost_reason.done():
             raise ConnectionLost(self.lost_reason.result())
         waiter = None
-        if tickets:
+        if not tickets:
+            self._unanswered += 1
+        else:
             waiter = Waiter(tickets)
             self._waiting.update(dict.fromkeys(tickets, waiter))
         self.flush()
@@ -201,9 +210,7 @@ class Connection:
             raise TimedOut(operation, seconds_max) from None
         finally:
             if not waiter.future.done() or waiter.future.cancelled():
-                for ticket in waiter.tickets:
-                    if self._waiting.pop(ticket, None) is not None:
-                        self.session.forget(ticket)
+                self._forget(waiter)
 
     async def exchange(self, ticket: int, operation: str, seconds_max: float) -> Any:  # noqa: ANN401
         """Send the command of `ticket` and return its answer; raises as `wait` does."""
@@ -212,10 +219,16 @@ class Connection:
             raise AssertionError("one ticket, one waiter")
         return await self.wait(waiter, operation, seconds_max)
 
+    def _forget(self, waiter: Waiter) -> None:
+        for ticket in waiter.tickets:
+            if self._waiting.pop(ticket, None) is not None:
+                self.session.forget(ticket)
+
     # --- links.Receiver ---------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
         """See links.Receiver."""
+        self._reads += 1
         self.session.feed(data)
         if not self._paused:
             self._pump()
@@ -229,8 +242,8 @@ class Connection:
             self._pump(regardless=True)  # process data received before the loss
         reason = self._fault or reason
         self.lost_reason.set_result(reason)
-        if self._keepalive is not None:
-            self._keepalive.cancel()
+        for task in self._upkeep:
+            task.cancel()
         if not self._ready.done():
             self._ready.set_exception(ConnectionLost(reason))
         waiting, self._waiting = self._waiting, {}
@@ -309,8 +322,14 @@ class Connection:
         else:
             self._responder.reported(error)
 
+    # --- Upkeep -----------------------------------------------------------------------------------
+
     async def _keep_alive(self, seconds: float) -> None:
-        """Ping the broker every `seconds`; abort the connection if it does not answer."""
+        """Ping the broker every `seconds`; abort the connection if nothing comes from it.
+
+        It has as long for its answer, and after other commands as long as for those: it may pause a
+        publisher before it reads the ping.
+        """
         while True:
             await asyncio.sleep(seconds)
             if self._paused:
@@ -318,11 +337,38 @@ class Connection:
                 self.session.ping()
                 self.flush()
                 continue
-            try:
-                await self.exchange(self.session.ping(), "ping", 2 * seconds)
-            except TimedOut:
-                if not self._paused:
-                    self.abort("no answer to keep-alive")
-                    return
-            except ConnectionLost:
+            is_busy = bool(self._waiting or self._unanswered)
+            seconds_max = max(seconds, self._options.timeout) if is_busy else seconds
+            if not await self._is_answering(seconds_max):
+                self.abort("no answer to keep-alive")
                 return
+
+    async def _is_answering(self, seconds_max: float) -> bool:
+        """Send a ping; return whether the broker has sent anything since."""
+        ticket = self.session.ping()
+        waiter = self.expect(range(ticket, ticket + 1))
+        if waiter is None:
+            raise AssertionError("one ticket, one waiter")
+        reads, unanswered = self._reads, self._unanswered
+        for _ in range(2):
+            # An event loop that was blocked reads what has come in the second half.
+            await asyncio.wait([waiter.future], timeout=seconds_max / 2)
+        if waiter.future.done():
+            self._unanswered -= unanswered
+            return True
+        self._forget(waiter)
+        return self._paused or self._reads != reads
+
+    async def _move_quiet(self, seconds: float) -> None:
+        """Ask every `seconds` where quiet subscriptions are, so that they can resume there.
+
+        To subscribe again changes nothing, and is answered with an anchor.
+        """
+        while True:
+            await asyncio.sleep(seconds)
+            for name in self._inbox.quiet_names():
+                if self._paused or not self._inbox.is_in_effect(name):
+                    continue
+                ticket = self.session.subscribe(name)
+                with contextlib.suppress(Refused, TimedOut, ConnectionLost):
+                    await self.exchange(ticket, "subscribe", self._options.timeout)

@@ -1,5 +1,6 @@
 """The queues of a client's subscriptions, and their back-pressure."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ class Inbox:
         self._says_positions = False  # whether the broker of this connection does
         self.has_history = False
         """Whether it can deliver earlier messages, if it says positions."""
+        self._leaving: set[str] = set()  # names that are being unsubscribed
         self._full: set[Queue[Any]] = set()
 
     # --- Subscriptions ----------------------------------------------------------------------------
@@ -50,20 +52,36 @@ class Inbox:
         self.low(queue)
         return had
 
-    def of(self, pattern: str) -> list[Queue[Delivery]]:
-        """Return the queues subscribed to exactly this pattern."""
-        return [queue for queue, known in self._queues.items() if known.pattern == pattern]
-
-    def named(self, name: str) -> list[Queue[Delivery]]:
-        """Return the queues whose patterns have this name."""
-        return [queue for queue, known in self._queues.items() if known.name == name]
+    def restored_by(self, text: str) -> list[Queue[Delivery]]:
+        """Return the queues of one subscription of the broker: a name, or a group's pattern."""
+        return [queue for queue, known in self._queues.items() if known.restored_by == text]
 
     def subscriptions(self) -> Iterator[list[Subscription]]:
-        """Iterate over the subscriptions, those with the same name together."""
-        by_name: dict[str, list[Subscription]] = {}
+        """Iterate over the subscriptions, those that are one for the broker together."""
+        same: dict[str, list[Subscription]] = {}
         for subscription in self._queues.values():
-            by_name.setdefault(subscription.name, []).append(subscription)
-        return iter(by_name.values())
+            same.setdefault(subscription.restored_by, []).append(subscription)
+        return iter(same.values())
+
+    @contextlib.contextmanager
+    def leaving(self, name: str) -> Iterator[None]:
+        """Take note that a name is being unsubscribed."""
+        self._leaving.add(name)
+        try:
+            yield
+        finally:
+            self._leaving.discard(name)
+
+    def is_in_effect(self, name: str) -> bool:
+        """Return whether the broker has said that all subscriptions with this name are."""
+        same = [each for each in self._queues.values() if each.name == name]
+        is_leaving = name in self._leaving or not same
+        return self._says_positions and not is_leaving and all(each.is_open for each in same)
+
+    def quiet_names(self) -> list[str]:
+        """Return the names of subscriptions in effect that were quiet since the last call."""
+        quiet = [each.name for each in self._queues.values() if each.was_quiet()]
+        return [name for name in dict.fromkeys(quiet) if self.is_in_effect(name)]
 
     def connecting(self) -> None:
         """Take note of a new connection: subscriptions wait until they are in effect there."""

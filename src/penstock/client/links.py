@@ -6,6 +6,7 @@
 import asyncio
 import os
 import re
+import socket
 import ssl
 from typing import Final, Protocol, cast
 
@@ -22,6 +23,13 @@ __all__ = ["Link", "Receiver", "open_link"]
 
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """`drain` waits while more than this is unsent."""
+
+TCP_IDLE_SECONDS: Final = 10
+TCP_PROBE_SECONDS: Final = 2
+TCP_PROBES_MAX: Final = 3
+"""A connection over which nothing comes is probed by the system, and ends if no probe is answered.
+
+TCP_USER_TIMEOUT is not set: it would end a connection while the broker pauses a publisher."""
 
 _NUMBER: Final = re.compile(r"\[Errno (-?\d+)\] ")
 
@@ -101,10 +109,26 @@ async def _open_stream(
         _, link = await loop.create_unix_connection(lambda: StreamLink(receiver), address.path)
         return link
     context = (tls or ssl.create_default_context()) if address.scheme == "tls" else None
-    _, link = await loop.create_connection(
+    transport, link = await loop.create_connection(
         lambda: StreamLink(receiver), address.host, address.port, ssl=context
     )
+    _detect_loss(transport)
     return link
+
+
+def _detect_loss(transport: asyncio.BaseTransport) -> None:
+    """Let the system end a connection whose other side has vanished."""
+    connected = transport.get_extra_info("socket")
+    if connected is None:
+        return
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", TCP_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", TCP_PROBE_SECONDS),
+        ("TCP_KEEPCNT", TCP_PROBES_MAX),
+    ):
+        if hasattr(socket, option):  # not every system has all
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 class StreamLink(asyncio.Protocol):
@@ -180,21 +204,22 @@ async def _open_web_socket(
     address: Address, receiver: Receiver, tls: ssl.SSLContext | None
 ) -> "WebSocketLink":
     context = (tls or ssl.create_default_context()) if address.scheme == "wss" else None
-    socket = await connect(
+    connection = await connect(
         address.url,
         ssl=context,
         compression=None,
         max_size=FLEXIMQ_MESSAGE_BYTES_CEILING,
         ping_interval=None,  # the keep-alive of the protocols is used instead
     )
-    return WebSocketLink(socket, receiver)
+    _detect_loss(connection.transport)
+    return WebSocketLink(connection, receiver)
 
 
 class WebSocketLink:
     """A `Link` over WebSocket: the byte stream in binary messages of any size."""
 
-    def __init__(self, socket: ClientConnection, receiver: Receiver) -> None:
-        self._socket = socket
+    def __init__(self, connection: ClientConnection, receiver: Receiver) -> None:
+        self._socket = connection
         self._receiver = receiver
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0

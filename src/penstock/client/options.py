@@ -143,7 +143,7 @@ class Options:
     requests_max: int = 256
     reconnect: bool = True
     backoff: Backoff = Backoff()
-    keepalive: float | None = 30.0
+    keepalive: float | None = 10.0
     on_event: Observer | None = None
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.client.topics import TopicMatcher, resumed, without_replay
 from penstock.positions import Anchor, Place
-from penstock.replay import split_group, split_replay
+from penstock.replay import Ago, AtTime, split_group, split_replay
 
 __all__ = ["Subscription", "text_to_restore"]
 
@@ -28,11 +28,15 @@ class Subscription:
     It takes messages when the broker has said that it is in effect (`opened`), and each message
     once. It resumes by the time of its last message, not by its offset: a message that was
     delivered when the broker was killed may not be in the log, and another one then has its offset.
+    So it resumes at the earliest of its partitions. Those without messages move on with the anchors
+    that the broker sends meanwhile.
     """
 
     __slots__ = (
         "_anchored",
+        "_began_us",
         "_in_group",
+        "_noted",
         "_partitions",
         "_positions",
         "_starts",
@@ -40,6 +44,7 @@ class Subscription:
         "is_open",
         "name",
         "pattern",
+        "restored_by",
         "resumes",
     )
 
@@ -47,6 +52,8 @@ class Subscription:
         self.pattern = pattern
         self.name = without_replay(pattern)
         """The pattern without its start position, by which the broker knows it."""
+        self.restored_by = resumed(pattern)
+        """The same, or the whole pattern of a group: each group has a place of its own."""
         self.covers = TopicMatcher(pattern)
         in_group = split_group(pattern)[1] is not None
         self.resumes = resumes and not in_group
@@ -54,7 +61,9 @@ class Subscription:
         self.is_open = in_group
         self._starts = in_group or split_replay(pattern)[1] is not None
         self._anchored = False
+        self._began_us: int | None = None  # where it began in history, if that is a time
         self._positions: dict[int, _Position] = {}
+        self._noted: dict[int, _Position] = {}  # the positions of some moments ago
         self._partitions: frozenset[int] = frozenset()
 
     def connecting(self) -> None:
@@ -80,14 +89,23 @@ class Subscription:
         return True
 
     def opened(self, anchor: Anchor) -> str | None:
-        """Take messages from now on; return why some may be missing, None if none is."""
+        """Take messages from now on; return why some may be missing, None if none is.
+
+        If it is in effect already, it has got all messages before the anchor, unless some follow.
+        """
+        if self._in_group:
+            return None
         if self.is_open:
+            if not anchor.is_replay:
+                self._move_to(anchor)
             return None
         self.is_open = True
-        self._partitions = frozenset(anchor.partitions)
         is_first, self._anchored = not self._anchored, True
+        resumed_us = None if is_first else self.resume_us
+        self._partitions |= anchor.partitions.keys()
         if is_first and (self._starts or anchor.is_replay):
             self._starts = True
+            self._began_us = _began_us(self.pattern, anchor)
             return None  # it begins with whatever comes
         if is_first or not self.resumes:
             self._begin_at(anchor)
@@ -95,6 +113,11 @@ class Subscription:
         if not anchor.has_history:
             self._begin_at(anchor)
             return "the broker keeps no log"
+        if resumed_us is not None:
+            self._begin_partitions(anchor, resumed_us)
+        elif not self._starts:
+            self._begin_at(anchor)
+            return "its place in the log is not known"
         for number, known in self._positions.items():
             horizon = anchor.partitions[number].horizon if number in anchor.partitions else 0
             if known.log_id == anchor.log_id and horizon > known.next_offset:
@@ -102,18 +125,52 @@ class Subscription:
         return None
 
     def _begin_at(self, anchor: Anchor) -> None:
+        self._partitions = frozenset(anchor.partitions)
         self._positions = {
             number: _Position(anchor.log_id, each.next_offset, anchor.time_us, each.is_final)
             for number, each in anchor.partitions.items()
         }
 
+    def _begin_partitions(self, anchor: Anchor, time_us: int) -> None:
+        """Begin partitions of new nodes, of which nothing was taken, at the time it resumes at."""
+        for number, each in anchor.partitions.items():
+            if number not in self._positions:
+                self._positions[number] = _Position(anchor.log_id, 0, time_us, each.is_final)
+
+    def _move_to(self, anchor: Anchor) -> None:
+        """Move partitions to an anchor, except those of which this broker has read less."""
+        self._partitions |= anchor.partitions.keys()
+        for number, each in anchor.partitions.items():
+            known = self._positions.get(number)
+            time_us = anchor.time_us
+            if known is not None and known.log_id == anchor.log_id:
+                if each.next_offset < known.next_offset:
+                    continue
+                time_us = max(time_us, known.time_us)
+            self._positions[number] = _Position(
+                anchor.log_id, each.next_offset, time_us, each.is_final
+            )
+        self._noted = dict(self._positions)
+
+    def was_quiet(self) -> bool:
+        """Return whether a partition had no message since the last call, or since an anchor."""
+        noted, self._noted = self._noted, dict(self._positions)
+        if not self.resumes or not self.is_open:
+            return False
+        return not self._partitions <= self._positions.keys() or any(
+            noted.get(number) is position for number, position in self._positions.items()
+        )
+
     @property
     def resume_us(self) -> int | None:
         """The time at which it goes on; None if it is not known for every partition."""
         known = self._positions
-        if not self.resumes or not known or not self._partitions <= known.keys():
+        if not self.resumes or not known:
             return None
-        return min(position.time_us for position in known.values())
+        earliest_us = min(position.time_us for position in known.values())
+        if self._partitions <= known.keys():
+            return earliest_us
+        return None if self._began_us is None else min(earliest_us, self._began_us)
 
     @property
     def text(self) -> str:
@@ -122,13 +179,27 @@ class Subscription:
         return self.pattern if began else resumed(self.pattern)
 
 
-def text_to_restore(subscriptions: Iterable[Subscription]) -> str:
-    """Return what to subscribe to after a reconnect, for subscriptions with the same name."""
+def _began_us(pattern: str, anchor: Anchor) -> int | None:
+    """Return the time at which a new subscription begins, None if it begins at something else."""
+    match split_replay(pattern)[1]:
+        case Ago(us):
+            return max(anchor.time_us - us, 0)
+        case AtTime(us):
+            return max(us, 0)
+        case _:
+            return None
+
+
+def text_to_restore(subscriptions: Iterable[Subscription], *, earlier_us: int = 0) -> str:
+    """Return what to subscribe to after a reconnect, for subscriptions with the same name.
+
+    `earlier_us` is for partitions that began since: how late their messages may have come.
+    """
     subscriptions = list(subscriptions)
     times = [each.resume_us for each in subscriptions if each.resumes]
     known = [time_us for time_us in times if time_us is not None]
     if known and len(known) == len(times):
-        moment = _EPOCH + timedelta(microseconds=min(known))
+        moment = _EPOCH + timedelta(microseconds=max(min(known) - earlier_us, 0))
         return f"{subscriptions[0].name}@{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
     unknown = [each for each in subscriptions if each.resumes and each.resume_us is None]
     return (unknown or subscriptions)[0].text

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection, Waiter
@@ -21,12 +22,19 @@ from penstock.client.inbox import Inbox
 from penstock.client.options import ClientEvent, ErrorReported, Options, State, StateChanged
 from penstock.client.sessions import Session
 from penstock.client.state import may_move
-from penstock.client.subscription import text_to_restore
+from penstock.client.subscription import Subscription, text_to_restore
 from penstock.client.topics import resumed
 from penstock.client.values import packed
 from penstock.service_messages import BROKER, SERVE_PATH
 
 __all__ = ["Supervisor"]
+
+ATTEMPT_SECONDS_MAX: Final = 10.0
+"""How long a client of several nodes tries to connect to one of them."""
+
+NEW_NODE_US: Final = 10_000_000
+"""How late the first messages of a new node may come. They can be older than the time at which a
+subscription resumes at another node, so it resumes earlier by this, and drops what it has got."""
 
 
 class Supervisor:
@@ -107,7 +115,7 @@ class Supervisor:
         """Connect and restore; raise ConnectFailed, Refused, ConnectionLost or TimedOut."""
         session = self._new_session()
         self.inbox.connecting()
-        session.restoring(text_to_restore(same) for same in self.inbox.subscriptions())
+        session.restoring(map(self._text_to_restore, self.inbox.subscriptions()))
         connection = Connection(
             self._addresses[0],
             session,
@@ -115,7 +123,10 @@ class Supervisor:
             responder=self.handlers,
             options=self._options,
         )
-        ready = await connection.open()
+        seconds_max = self._options.timeout
+        if len(self._addresses) > 1:
+            seconds_max = min(seconds_max, ATTEMPT_SECONDS_MAX)
+        ready = await connection.open(seconds_max)
         self.connection = connection  # from now on `_resume_reading` must reach it
         try:
             await self._restore(connection)
@@ -136,28 +147,31 @@ class Supervisor:
         """
         asked: list[tuple[str | None, Waiter | None]] = []
         for same in self.inbox.subscriptions():
-            text = text_to_restore(same)
+            text = self._text_to_restore(same)
             ticket = connection.session.subscribe(text)
             waiter = connection.expect(range(ticket, ticket + 1))
             if text != resumed(text) and waiter is not None:
                 waiter = await self._resumed(connection, waiter, same[0].name)
-            asked.append((same[0].name, waiter))
+            asked.append((same[0].restored_by, waiter))
         for hook in self.handlers.hooks():
             ticket = connection.session.register(hook)
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
         for path in self.handlers.named:
             ticket = connection.session.request(BROKER, SERVE_PATH, packed(path))
             asked.append((None, connection.expect(range(ticket, ticket + 1))))
-        for name, waiter in asked:
+        for restored, waiter in asked:
             if waiter is None:
                 continue
             try:
                 await connection.wait(waiter, "restore", self._options.timeout)
             except Refused as refused:
                 self.report(refused)
-                for queue in self.inbox.named(name) if name is not None else ():
+                for queue in self.inbox.restored_by(restored) if restored is not None else ():
                     queue.end(refused)
                     self.inbox.drop(queue)
+
+    def _text_to_restore(self, same: list[Subscription]) -> str:
+        return text_to_restore(same, earlier_us=NEW_NODE_US if len(self._addresses) > 1 else 0)
 
     async def _resumed(self, connection: Connection, waiter: Waiter, name: str) -> Waiter | None:
         """Wait for a subscription with a start; if it is refused, subscribe without one."""

@@ -562,8 +562,8 @@ class Gateway(ABC):
                 then(GroupNotStored("the log of the broker has the reason"))
                 return
             if session.mark is not None:
-                is_replay = start_at is not None or resume_at is not None
-                is_replay |= is_known and bool(session.feeds)
+                is_replay = not is_known and (start_at is not None or resume_at is not None)
+                is_replay |= bool(session.feeds) and (is_known or place is not None)
                 self.broker.anchor(session, self.pattern_name(pattern), is_replay=is_replay)
             then(None)
 

@@ -2,11 +2,20 @@
 
 import asyncio
 import itertools
+import socket
 from typing import Final
 
+from penstock.limits import TCP_IDLE_SECONDS, TCP_PROBE_SECONDS, TCP_PROBES_MAX
 from penstock.ports import Handler
 
-__all__ = ["InputBuffer", "drained_bytes", "next_connection_number", "peer_host", "peer_name"]
+__all__ = [
+    "InputBuffer",
+    "detect_loss",
+    "drained_bytes",
+    "next_connection_number",
+    "peer_host",
+    "peer_name",
+]
 
 _NUMBERS: Final = itertools.count(1)
 
@@ -26,6 +35,18 @@ def peer_host(transport: asyncio.BaseTransport) -> str:
     """Return the peer's IP address; empty for a socket file."""
     name = transport.get_extra_info("peername")
     return str(name[0]) if isinstance(name, tuple) else ""
+
+
+def detect_loss(connected: socket.socket) -> None:
+    """Let the system end a TCP connection whose peer has vanished without closing it."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", TCP_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", TCP_PROBE_SECONDS),
+        ("TCP_KEEPCNT", TCP_PROBES_MAX),
+    ):
+        if hasattr(socket, option):  # not every system has all
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def drained_bytes(congested_bytes: int) -> int:

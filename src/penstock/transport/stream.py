@@ -42,6 +42,7 @@ from penstock.ports import Handler
 from penstock.transport.certificate_names import certificate_names
 from penstock.transport.late_writes import LateWrites
 from penstock.transport.links import (
+    detect_loss,
     drained_bytes,
     next_connection_number,
     peer_host,
@@ -213,8 +214,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if connected is not None:
             self.descriptor = connected.fileno()
         if connected is not None and connected.family != socket.AF_UNIX:
-            # The system detects peers that vanish without closing the connection.
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            detect_loss(connected)
         self._handler = self._owner.opened(self)
         waiting = self.waiting()
         if waiting:

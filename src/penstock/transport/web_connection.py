@@ -12,7 +12,7 @@ from penstock.limits import (
     HTTP_HEALTH_SECONDS_MAX,
     HTTP_REQUEST_LINE_BYTES_MAX,
 )
-from penstock.transport.links import next_connection_number, peer_host, peer_name
+from penstock.transport.links import detect_loss, next_connection_number, peer_host, peer_name
 from penstock.transport.tls_handshake import secured
 
 __all__ = ["HttpArrival", "WebConnection", "WebConnectionOwner"]
@@ -90,7 +90,9 @@ class WebConnection(ServerConnection):
         self._unidentified = accepted = cast("asyncio.Transport", transport)
         self.peer = peer_name(transport)
         self.host = peer_host(transport)
-        self.descriptor = transport.get_extra_info("socket").fileno()
+        connected = transport.get_extra_info("socket")
+        self.descriptor = connected.fileno()
+        detect_loss(connected)
         self._owner.unidentified.add(self)
         self._health_only = not self._owner.entered(self)
         seconds_max = HTTP_HEALTH_SECONDS_MAX if self._health_only else HANDSHAKE_SECONDS_MAX

@@ -65,6 +65,30 @@ def test_a_publish_is_acknowledged_with_the_messages_id(rheos: Rheos, kind: type
 
 
 @both
+@pytest.mark.parametrize("code", [SUCCESS, FAILED])
+def test_any_answer_to_a_ping_will_do(rheos: Rheos, kind: type[Session], code: int) -> None:
+    session = opened(rheos, kind)
+    ticket = session.ping()
+    assert session.data_to_send() == rheos.request(SUBSCRIBE, b"")
+    assert fed(session, ack(rheos, code)) == [Acknowledged(ticket)]
+    (refused,) = session.publish("a", [b""])
+    (event,) = fed(session, ack(rheos, FAILED))
+    assert isinstance(event, Failed)
+    assert event.ticket == refused
+
+
+def test_a_name_that_is_subscribed_again_is_the_same_for_version_1() -> None:
+    session = Rheos1Session(ALICE)
+    session.subscribe("a@2026-11-01T00:00:00Z")
+    session.subscribe("a")
+    session.data_to_send()
+    session.feed(delivery(RHEOS1, b"", b"1"))
+    (event,) = session.events()
+    assert isinstance(event, Delivered)
+    assert event.delivery.topic == "a"
+
+
+@both
 def test_many_publishes_are_the_bytes_of_each(rheos: Rheos, kind: type[Session]) -> None:
     session = opened(rheos, kind)
     values = [b"", b"a", bytes(300)]
@@ -188,7 +212,6 @@ def test_what_rheos_has_not_is_named(rheos: Rheos, kind: type[Session]) -> None:
     session = opened(rheos, kind)
     for operation, call in {
         "unsubscribe": lambda: session.unsubscribe("t"),
-        "ping": session.ping,
         "request": lambda: session.request(1, "/time", b""),
     }.items():
         with pytest.raises(Unsupported) as caught:

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+import websockets
 
 from tests.unit.transport.conftest import Run
 from tests.unit.transport.handlers import Echo, Owner, until
@@ -19,10 +20,26 @@ LARGE = bytes(32 << 20)
 
 def test_the_system_looks_for_peers_that_vanish(run: Run) -> None:
     async def check(owner: Streams, _reader: Any, _writer: Any) -> None:
-        made = owner.links[0]._transport.get_extra_info("socket")
-        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert_probed(owner.links[0]._transport.get_extra_info("socket"))
 
     checked(run, Echo, check)
+
+
+def test_the_system_looks_for_peers_of_a_websocket_that_vanish(run: Run) -> None:
+    async def check() -> None:
+        owner = Owner()
+        async with endpoint(owner) as url, websockets.connect(f"{url}/ws"):
+            await until(lambda: owner.links)
+            assert_probed(owner.links[0]._connection.transport.get_extra_info("socket"))
+
+    run(check())
+
+
+def assert_probed(made: socket.socket) -> None:
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 10
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
 
 
 def test_a_peer_whose_socket_is_closed_has_left(run: Run) -> None:

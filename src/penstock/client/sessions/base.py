@@ -69,8 +69,6 @@ class Session(ABC):
     """
 
     protocol: ClassVar[Protocol]
-    pings: ClassVar[bool] = False
-    """Whether `ping` can detect a dead connection."""
 
     decoder: Decoder[Any]
 
@@ -120,6 +118,10 @@ class Session(ABC):
     def subscribe(self, topic: str) -> int:
         """Subscribe to a topic; return the ticket of the answer."""
 
+    @abstractmethod
+    def ping(self) -> int:
+        """Ask for an answer, and for nothing else; return its ticket."""
+
     def canonical(self, topic: Topic) -> str:
         """Return the name that a topic has in deliveries."""
         if not isinstance(topic, str):
@@ -144,10 +146,6 @@ class Session(ABC):
     def create_topic(self, topic: str) -> int:  # noqa: ARG002
         """Create a topic; return the ticket of the answer."""
         raise self.unsupported("create_topic")
-
-    def ping(self) -> int:
-        """Send a ping; return the ticket of the answer."""
-        raise self.unsupported("ping")
 
     def request(self, target: int, path: str, payload: bytes) -> int:  # noqa: ARG002
         """Send a request to a client; return the answer's ticket. `payload` is MessagePack."""

@@ -76,7 +76,6 @@ class FleximqSession(Session):
     """See the base class; `now_ms` returns milliseconds since the epoch, for keep-alives."""
 
     protocol: ClassVar[Protocol] = FLEXIMQ
-    pings: ClassVar[bool] = True
 
     def __init__(self, credentials: Credentials, now_ms: Callable[[], int]) -> None:
         super().__init__()

@@ -34,7 +34,6 @@ class HeraldSession(Session):
     """See the base class; `name` is the client id."""
 
     protocol: ClassVar[Protocol] = HERALD
-    pings: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 The broker answers the choice of a version only if it refuses it. So the choice is sent with a
 request that changes nothing: to unsubscribe from the empty routing key. Any answer to it completes
-the handshake.
+the handshake. The same request is a ping.
 """
 
 import time
@@ -55,6 +55,7 @@ class LamamqSession(Session):
         self._state = lamamq.ClientState.AWAITING_OFFER
         self._greeting = 0
         self._asking = 0  # the id of the request for positions
+        self._pings: set[int] = set()
         self._strategies: dict[str, lamamq.HookStrategy] = {}  # includes unregistered hooks
 
     def start(self) -> None:
@@ -103,6 +104,12 @@ class LamamqSession(Session):
     def unsubscribe(self, topic: str) -> int:
         """See the base class."""
         return self._ask(lamamq.Unsubscribe(self._ticket(), topic))
+
+    def ping(self) -> int:
+        """See the base class."""
+        ticket = self._ask(lamamq.Unsubscribe(self._ticket(), ""))
+        self._pings.add(ticket)
+        return ticket
 
     def register(self, hook: Hook) -> int:
         """See the base class."""
@@ -168,6 +175,9 @@ class LamamqSession(Session):
                     return Ready(None)
                 if message_id == self._asking != 0:
                     return None
+                if message_id in self._pings:
+                    self._pings.remove(message_id)
+                    return Acknowledged(message_id)
                 ticket = message_id or None
                 if error is not None:
                     return Failed(ticket, Refused(self.protocol, error, text or error.name))

@@ -2,7 +2,7 @@
 
 There is no handshake, and a broker learns the client id from the first request. So that a client
 without requests is not disconnected, the session starts with a SUBSCRIBE to the empty name, which
-no topic has. Any answer to it completes the start.
+no topic has. Any answer to it completes the start. The same request is a ping.
 """
 
 import secrets
@@ -18,7 +18,7 @@ from penstock.client.errors import Refused
 from penstock.client.events import Acknowledged, Delivered, Event, Failed, Ready
 from penstock.client.options import Credentials
 from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
-from penstock.client.topics import plain_topic
+from penstock.client.topics import plain_topic, without_replay
 from penstock.client.values import Delivery
 from penstock.model import binary_topic_name, topic_name_from_binary
 from penstock.protocols import Protocol
@@ -68,6 +68,7 @@ class _RheosSession(Session):
         super().__init__()
         self._client_id = client_id
         self._awaited: deque[tuple[int, OpCode]] = deque()
+        self._pings: set[int] = set()
         self._key = secrets.token_bytes(IDENTIFIER_BYTES)  # marks positions: no client can know it
         self._asked = False
 
@@ -112,6 +113,12 @@ class _RheosSession(Session):
         check_topic_name(topic)
         return self._ask(OpCode.CREATE, binary_topic_name(topic), self._ticket())
 
+    def ping(self) -> int:
+        """See the base class."""
+        ticket = self._ask(OpCode.SUBSCRIBE, b"", self._ticket())
+        self._pings.add(ticket)
+        return ticket
+
     def _ask(self, opcode: OpCode, name: bytes, ticket: int) -> int:
         self._out.append(self._encode(opcode, name, b""))
         self._awaited.append((ticket, opcode))
@@ -125,6 +132,9 @@ class _RheosSession(Session):
             return Ready(None)
         if ticket == _ASKING:
             return None
+        if ticket in self._pings:
+            self._pings.remove(ticket)
+            return Acknowledged(ticket)
         if code is AckCode.SUCCESS:
             return Acknowledged(ticket, message_id if opcode is OpCode.PUBLISH else None)
         return Failed(ticket, Refused(self.protocol, code, _TEXTS[opcode]))
@@ -144,7 +154,7 @@ class Rheos1Session(_RheosSession):
     def subscribe(self, topic: str) -> int:
         """See the base class."""
         ticket = super().subscribe(topic)
-        self._subscribed.add(topic)
+        self._subscribed.add(without_replay(topic))
         self._only_topic = plain_topic(topic) if len(self._subscribed) == 1 else None
         return ticket
 
