@@ -834,6 +834,8 @@ HTTP_REQUEST_SECONDS_MAX: Final = 30.0
 HTTP_PAGE_ENTRIES: Final = 100
 HTTP_PAGE_ENTRIES_MAX: Final = 1000
 """Default and maximum number of entries on one page of a list."""
+HTTP_TOPICS_COUNTED_MAX: Final = 10_000
+"""Topics of which a list tells how many a caller may read that may not read all."""
 HTTP_SLICE_SECONDS: Final = 0.002
 """Time for the entries of a list before yielding to the event loop."""
 HTTP_REQUESTS_PER_TURN_MAX: Final = 4

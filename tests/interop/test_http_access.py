@@ -16,6 +16,7 @@ from penstock.core.access import ANYONE
 from penstock.gateway.options import GatewayOptions
 from penstock.server.config import BasicConfig, Config, PrincipalConfig, RuleConfig
 from penstock.server.credentials import Authenticator, hash_key, hash_password
+from penstock.server.http import queries
 from tests.support.http_live import JSON, Answer, HttpBroker
 
 CONFIG = Config(
@@ -118,6 +119,21 @@ def test_a_caller_publishes_and_sees_topics_by_its_rules(broker: HttpBroker) -> 
     assert seen == ["plant/1"]
     seen = [each["name"] for each in broker.get("/api/topics", **ALL).json()["topics"]]
     assert sorted(seen) == ["office/1", "plant/1"]
+
+
+def test_the_number_of_topics_is_that_of_those_that_the_caller_may_read(
+    broker: HttpBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("plant/1", "office/1", "office/2"):
+        publish(broker, topic, ALL)
+    of_plant, of_all = (
+        broker.get("/api/topics?limit=1", **caller).json()["total"] for caller in (PLANT, ALL)
+    )
+    seen = broker.get("/api/topics?limit=1000", **PLANT).json()["topics"]
+    assert of_plant == len(seen) < of_all
+    monkeypatch.setattr(queries, "HTTP_TOPICS_COUNTED_MAX", 2)
+    assert broker.get("/api/topics", **PLANT).json()["total"] is None
+    assert broker.get("/api/topics", **ALL).json()["total"] == of_all
 
 
 # --- Web pages ------------------------------------------------------------------------------------

@@ -98,8 +98,9 @@ def test_a_list_of_topics_says_what_it_counts() -> None:
     assert total_text({"found": 1, "total": 257}) == "1 topic"
     assert total_text({"found": 1200, "total": 1456}) == "1,200 topics"
     assert total_text({"found": None, "total": 9000}) == (
-        "9,000 topics and channels of the broker; in the order of their creation"
+        "9,000 topics in all; in the order of their creation"
     )
+    assert total_text({"found": None, "total": None}) == "topics in the order of their creation"
 
 
 def test_the_offsets_of_a_segment_are_both_those_of_messages() -> None:

@@ -67,7 +67,8 @@ class TopicsPage:
         """Show the first page, then keep it up to date."""
         await self._level_pager.reload()
         total = (await self._login.api.get("/api/topics", {"limit": 1}))["total"]
-        self._order = "name" if total <= SORTED_TOPICS_MAX else "creation"
+        is_short = total is not None and total <= SORTED_TOPICS_MAX
+        self._order = "name" if is_short else "creation"
         await self._pager.reload()
         if self._login.has_area("log"):
             log = await self._login.api.get("/api/log")
@@ -156,4 +157,6 @@ def total_text(found: dict[str, Any]) -> str:
     """Return how many topics an answer of `/api/topics` is a page of."""
     if found["found"] is not None:
         return counted_text(found["found"], "topic")
-    return f"{found['total']:,} topics and channels of the broker; in the order of their creation"
+    if found["total"] is None:
+        return "topics in the order of their creation"
+    return f"{counted_text(found['total'], 'topic')} in all; in the order of their creation"

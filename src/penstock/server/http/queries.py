@@ -8,8 +8,9 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.access import Action, Principal, authorize, is_allowed
+from penstock.core.access import EVERYTHING, Action, Principal, authorize, is_allowed
 from penstock.core.sessions import Session
+from penstock.limits import HTTP_TOPICS_COUNTED_MAX
 from penstock.protocols import PROTOCOLS
 from penstock.server.http.client_counts import (
     ListGate,
@@ -67,7 +68,7 @@ async def list_topics(context: HttpContext, principal: Principal, query: TopicsQ
     found = [listing.topic(each) for each in identifiers if listing.is_wanted(each)]
     if query.value_bytes:
         found = await _with_values(context, principal, found, query.value_bytes)
-    return Topics(found, context.broker.topics.live, following, count)
+    return Topics(found, await listing.total(), following, count)
 
 
 class _TopicListing:
@@ -78,7 +79,8 @@ class _TopicListing:
         self._principal = principal
         self._query = query
         names = self._broker.topics
-        self._channels = {names.channel_topic(channel) for channel in _CHANNELS}
+        bound = (names.channel_topic(channel) for channel in _CHANNELS)
+        self._channels = {identifier for identifier in bound if identifier is not None}
         self._subscribers: dict[int, int] = {}  # by route: many topics share one
         self._broker.router.learn_topics()
 
@@ -129,10 +131,28 @@ class _TopicListing:
         name = names.name(identifier)
         if query.contains not in name or not name.startswith(query.prefix):
             return False
+        return self._is_visible(identifier, name)
+
+    async def total(self) -> int | None:
+        """Return how many topics the caller may read, None if it would take long to count them."""
+        names = self._broker.topics
+        if is_allowed(self._principal, Action.SUBSCRIBE, EVERYTHING):
+            return names.live - sum(not self._is_used(each) for each in self._channels)
+        known = len(self._broker.router.route_of_topic)
+        if known > HTTP_TOPICS_COUNTED_MAX:
+            return None
+        count = 0
+        async for identifier in in_slices(range(known)):
+            if names.is_live(identifier):
+                count += self._is_visible(identifier, names.name(identifier))
+        return count
+
+    def _is_visible(self, identifier: int, name: str) -> bool:
         if not is_allowed(self._principal, Action.SUBSCRIBE, name):
             return False
-        if identifier not in self._channels:
-            return True
+        return identifier not in self._channels or self._is_used(identifier)
+
+    def _is_used(self, identifier: int) -> bool:
         is_used = self._broker.topic_counts.of(identifier).messages
         return bool(is_used or self._subscriber_count(identifier))
 

@@ -188,13 +188,14 @@ class Deleted(Struct, frozen=True):
 class Topics(Struct, frozen=True):
     """A page of the topics that the caller may read.
 
-    `total` counts all topics of the broker, with the 256 channels of herald. `found` counts those
-    that the query asks for, null unless they are ordered by name. `next` is the value of `after`
-    for the next page, null on the last one.
+    `total` counts all topics that the caller may read, whatever the query asks for; null if rules
+    limit what it may read, and the broker has too many topics to try them on each. Channels of
+    herald count if they are used. `found` counts those that the query asks for, null unless they
+    are ordered by name. `next` is the value of `after` for the next page, null on the last one.
     """
 
     topics: list[Topic]
-    total: Count
+    total: Count | None
     next: Count | None
     found: Count | None = None
 
