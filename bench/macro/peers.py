@@ -101,15 +101,20 @@ def nats_version() -> str:
     return answer.stdout.split()[-1]
 
 
-@contextlib.contextmanager
-def bare_relay() -> Iterator[int]:
-    """Compile and run the bare relay, which serves one pair of connections at a time."""
-    source = Path(__file__).with_name("relay.c")
-    built = BUILT / "relay"
+def compiled(name: str) -> Path:
+    """Compile a C program of this folder; return the path of the program."""
+    built = BUILT / name
     BUILT.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cc", "-O2", "-Wall", "-o", built, source], check=True)  # noqa: S603, S607
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", built, source], check=True)  # noqa: S603, S607
+    return built
+
+
+@contextlib.contextmanager
+def bare_relay(read_bytes: int) -> Iterator[int]:
+    """Compile and run the bare relay, which serves one pair of connections at a time."""
     port = free_port()
-    with _process([str(built), str(port)], port):
+    with _process([str(compiled("relay")), str(port), str(read_bytes)], port):
         yield port
 
 

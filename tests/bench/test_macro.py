@@ -1,6 +1,9 @@
 """The benchmarks of whole brokers run one short pass, so that they cannot rot."""
 
 import shutil
+import socket
+import time
+from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 from xml.etree import ElementTree as ET
@@ -9,8 +12,9 @@ import pytest
 
 from bench.chart import draw
 from bench.macro import brokers, console, crowd, groups, latency, log_latency, many, pubsub
-from bench.macro.peers import bare_relay, nats_server, penstock
-from bench.macro.wires import WIRES, Relay
+from bench.macro.pacing import exact_sleep, wait_until
+from bench.macro.peers import HOST, bare_relay, nats_server, penstock
+from bench.macro.wires import WIRES, Relay, exchange
 
 OWN = [name for name in WIRES if name != "nats"]
 NATS = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
@@ -28,6 +32,56 @@ def test_latency_is_measured_in_every_protocol(name: str) -> None:
     with penstock() as port:
         figures = latency.run(WIRES[name], port, count=1000)
     assert 0 < figures["p50_us"] <= figures["p90_us"] <= figures["p99_us"]
+
+
+@pytest.mark.parametrize("interjection", [b"", b"PING\r\n"])
+def test_stamps_are_found_wherever_the_stream_is_cut(interjection: bytes) -> None:
+    def delivery(stamp: float) -> bytes:
+        return b"head" + latency.STAMP.pack(stamp) + bytes(4) + b"\0\0"
+
+    times = [1.5, 2.5, 3.5, 4.5]
+    first, *rest = map(delivery, times)
+    stream = first + interjection + b"".join(rest)
+    for cut in range(len(stream) + 1):
+        stamps = latency.Stamps(len(first), 4, interjection)
+        found = [*stamps.take(stream[:cut]), *stamps.take(stream[cut:])]
+        assert found == times
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_value_is_where_a_delivery_says_it_is(name: str) -> None:
+    wire, value = WIRES[name], b"<" + bytes(90) + b">"
+    with (
+        penstock() as port,
+        socket.create_connection((HOST, port), 10) as subscriber,
+        socket.create_connection((HOST, port), 10) as publisher,
+    ):
+        size = wire.open_subscriber(subscriber, value)
+        publisher.sendall(wire.open_publisher(publisher)(value))
+        delivery = exchange(subscriber, b"", size)
+    assert delivery[: size - wire.trailer_bytes].endswith(value)
+
+
+def test_a_figure_above_that_of_nats_server_is_a_miss() -> None:
+    def row(protocol: str, middle: float, tail: float) -> dict[str, Any]:
+        return {"protocol": protocol, "per_second": 1000, "p50_us": middle, "p99_us": tail}
+
+    level = [row("nats", 100.0, 200.0), row("herald", 100.0, 200.0)]
+    assert latency.misses(level) == []
+    short = latency.misses([*level, row("rheos1", 100.1, 200.0), row("lamamq", 90.0, 200.1)])
+    assert [each.split(" ")[0] for each in short] == ["rheos1", "lamamq"]
+
+
+def test_a_thread_that_sleeps_exactly_has_no_timer_slack_meanwhile() -> None:
+    slack = Path("/proc/self/timerslack_ns")
+    before = slack.read_text()
+    with exact_sleep():
+        assert int(slack.read_text()) == 1
+        due = time.monotonic() + 0.001
+        wait_until(due)
+        assert time.monotonic() >= due
+        wait_until(due)  # it is over
+    assert slack.read_text() == before
 
 
 def test_idle_clients_are_cheap_and_restless_ones_leave_nothing() -> None:
@@ -59,7 +113,7 @@ def test_groups_of_one_and_of_eight_are_loaded() -> None:
 def test_the_bare_relay_is_loaded_in_the_same_way() -> None:
     if shutil.which("cc") is None:
         raise SkipTest("there is no C compiler")
-    with bare_relay() as port:
+    with bare_relay(1024) as port:
         for value in (b"x" * 16, b"y" * 10_000):
             assert pubsub.run(Relay(), port, count=2_000, subscribers=1, value=value) > 1000
 
