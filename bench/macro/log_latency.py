@@ -25,7 +25,7 @@ from typing import Any
 from bench.macro import latency
 from bench.macro.intake import ACKNOWLEDGED, COUNTERS, VALUE, folder_bytes
 from bench.macro.latency import BURST, PER_SECOND, SECONDS_MAX
-from bench.macro.pacing import exact_sleep, wait_until
+from bench.macro.pacing import SLACK_NS_MIN, exact_sleep, wait_until
 from bench.macro.peers import HOST, build_newest_nats, nats_server, nats_version
 from bench.macro.stores import data_folder, penstock_store
 from bench.macro.wires import WIRES, exchange
@@ -180,6 +180,7 @@ def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
             "durability": durability,
             "per_second": PER_SECOND,
             "nats_version": nats_version(),
+            "timer_slack_ns": SLACK_NS_MIN,
             **figures,
         }
         for (what, name, durability), figures in sorted(best.items())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["exact_sleep", "wait_until"]
+__all__ = ["SLACK_NS_MIN", "exact_sleep", "wait_until"]
 
 SET_TIMER_SLACK: Final = 29
 GET_TIMER_SLACK: Final = 30

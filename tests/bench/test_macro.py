@@ -13,7 +13,7 @@ import pytest
 from bench.chart import draw
 from bench.macro import brokers, console, crowd, groups, latency, log_latency, many, pubsub
 from bench.macro.pacing import exact_sleep, wait_until
-from bench.macro.peers import HOST, bare_relay, nats_server, penstock
+from bench.macro.peers import HOST, bare_relay, nats_server, penstock, penstock_process
 from bench.macro.wires import WIRES, Relay, exchange
 
 OWN = [name for name in WIRES if name != "nats"]
@@ -124,15 +124,42 @@ def test_brokers_are_compared_and_drawn(durability: str) -> None:
         if not (shutil.which(program) or shutil.which(program, path="/usr/sbin")):
             raise SkipTest(f"{program} is not installed: apt-get install {program}")
     cell = {"durability": durability, "value_bytes": 100, "subscribers": 2}
-    with brokers.systems(durability) as found:
-        compared = [each for each in found if each.is_peer or each.name == "rheos2"]
-        rows = brokers.measure_cell(compared, cell, rounds=1, part=1000, seconds=0.05)
-    assert [row["system"] for row in rows] == [each.name for each in compared]
-    assert all(
-        row["published"] > 100 and row["latency"].keys() == {"1", "10", "50"} for row in rows
-    )
+    rows = brokers.measure_cell(cell, rounds=1, seconds=0.0, latency_seconds=0.05)
+    peers = ["nats", "redis", "mosquitto"] if durability == "memory" else ["jetstream"]
+    own = OWN if durability == "memory" else list(brokers.STORED_OF)
+    assert [row["system"] for row in rows] == [*own, *peers]
+    assert all(row["published"] > 100 for row in rows)
+    measured = {row["system"]: row["latency"] for row in rows if "latency" in row}
+    assert measured.keys() == {*peers, *brokers.LATENCY_OF} & {*own, *peers}
+    for latencies in measured.values():
+        assert latencies.keys() == {"1", "10", "50"}
+        for found in latencies.values():
+            assert "p50_us" not in found or 0 < found["p50_us"] <= found["p99_us"] < 60e6
+            assert "p999_us" not in found, "there are too few messages"
     picture = ET.fromstring(draw(rows))  # noqa: S314
     assert picture.tag.endswith("svg")
+
+
+def test_a_load_above_the_throughput_of_a_broker_is_not_measured() -> None:
+    if shutil.which("redis-server") is None or NATS is None:
+        raise SkipTest("redis-server or nats-server is not installed: apt-get install")
+    cell = {"durability": "memory", "value_bytes": 100, "subscribers": 1}
+    best = {"redis": 999.0, "nats": 1e6, "mosquitto": 0.0, "rheos2": 0.0, "herald": 0.0}
+    found = brokers.measure_latencies(cell, best, {10: 1000.0}, rounds=2, seconds=0.05)
+    assert found["redis"] == {"10": {"per_second": 1000.0}}
+    assert found["nats"]["10"].keys() == {"per_second", "messages", "p50_us", "p90_us", "p99_us"}
+
+
+def test_a_ratio_below_its_bar_is_a_miss() -> None:
+    def row(system: str, durability: str, size: int, times: float) -> dict[str, Any]:
+        cell = {"durability": durability, "value_bytes": size, "subscribers": 1}
+        return {**cell, "system": system, "times_peer": times}
+
+    met = [row("herald", "memory", 1_000, 1.8), row("herald", "memory", 10_000, 1.2)]
+    assert brokers.misses([*met, row("redis", "memory", 1_000, 0.1)]) == []
+    assert brokers.misses([row("herald", "fsync", 100, 0.5)]) == [], "JetStream promises less"
+    short = [row("herald", "memory", 1_000, 1.79), row("lamamq", "memory", 10_000, 1.19)]
+    assert len(brokers.misses([*met, *short])) == 2
 
 
 @pytest.mark.parametrize("measured", [log_latency.bare, log_latency.bare_server])
@@ -141,10 +168,44 @@ def test_a_bare_loop_and_a_bare_server_are_measured_beside_the_log(measured: Any
     assert 0 < figures["p50_us"] <= figures["p99_us"] <= figures["p999_us"]
 
 
-def test_many_connections_topics_and_patterns_are_loaded() -> None:
-    with penstock() as port:
-        load = many.from_connections("herald", 10, 200)
-        assert many.run(load, port, count=200) > 100
-        for own_patterns in (False, True):
-            load = many.to_topics("rheos2", 100, many.CYCLE, own_patterns=own_patterns)
-            assert many.run(load, port, count=many.CYCLE) > 1000
+@pytest.mark.parametrize("name", OWN)
+def test_messages_of_many_connections_in_turn_all_arrive(name: str) -> None:
+    if shutil.which("cc") is None:
+        raise SkipTest("there is no C compiler")
+    with penstock_process() as (process, port):
+        broker = many.Broker(port, process.pid)
+        for connections, count in ((1, 5_000), (10, 200)):  # 5,000: answers are read meanwhile
+            rate, cost = many.run(many.from_connections(name, connections), broker, count)
+            assert rate > 100
+            assert cost >= 0
+
+
+@pytest.mark.parametrize("own_patterns", [False, True])
+def test_many_topics_and_patterns_are_loaded(own_patterns: bool) -> None:  # noqa: FBT001
+    with penstock_process() as (process, port):
+        load = many.to_topics("rheos2", 100, own_patterns=own_patterns)
+        rate, cost = many.run(load, many.Broker(port, process.pid), many.CYCLE)
+    assert rate > 1000
+    assert 0 < cost < 1000
+
+
+def test_many_that_are_slower_or_cost_more_than_they_may_are_a_miss() -> None:
+    def row(kind: str, number: int, **figures: float) -> dict[str, Any]:
+        row = {"kind": kind, "number": number, "protocol": "rheos2"}
+        return {**row, "times_nats": 1.0, "times_slower": 1.0, "broker_us": 2.0, **figures}
+
+    cases = (("topics", 1), ("topics", 100_000), ("connections", 1), ("connections", 1_000))
+    nats = [{**row(*case, times_slower=9.0), "protocol": "nats"} for case in cases]
+    assert many.misses([*nats, *(row(*case) for case in cases)]) == []
+    for met in (
+        row("topics", 100_000, times_slower=1.3),
+        row("connections", 1, times_nats=0.5),  # the publisher is the bound
+        row("connections", 1_000, times_slower=2.0),
+    ):
+        assert many.misses([*nats, met]) == []
+    for short in (
+        row("topics", 100_000, times_slower=1.31),
+        row("connections", 1_000, times_nats=0.99),
+        row("connections", 1, broker_us=2.01),
+    ):
+        assert len(many.misses([*nats, short])) == 1
