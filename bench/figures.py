@@ -733,7 +733,10 @@ def by_hand(results: Rows) -> str:
 
 
 FORMER: Final = {
-    "brokers": ("load_of", "Peers had shorter runs than Penstock, and JetStream one window."),
+    "brokers": (
+        "load_of",
+        "Peers had shorter runs than Penstock, JetStream one window, and latency one round.",
+    ),
     "pubsub": ("nats_version", "nats-server had shorter runs than Penstock."),
     "logged": ("nats_version", "nats-server had shorter runs than Penstock."),
     "intake": ("nats_version", "JetStream had shorter runs than Penstock, and other windows."),
