@@ -51,7 +51,7 @@ help:
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
 	@echo "make bench-broker    measure the broker, compared with nats-server"
-	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto, in about 20 minutes"
+	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto, in 20 to 25 minutes"
 	@echo "make bench-log       measure the log, compared with JetStream"
 	@echo "make bench-history   measure a replay of a rare topic, and the last messages of a million topics"
 	@echo "make bench-console   measure the pages of the console, its cost to the broker, and the time to its first chart"

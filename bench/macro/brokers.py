@@ -16,7 +16,7 @@ gets three limits, and its best counts. Subscribers are live ones.
   only of rounds with at least 20,000 messages.
 
 nats-server is the newest one if Go is installed, else the system's, as the others are. All of it
-takes about 20 minutes.
+takes 20 to 25 minutes.
 """
 
 import argparse

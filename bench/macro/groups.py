@@ -39,6 +39,7 @@ from bench.macro.group_members import (
 from bench.macro.intake import (
     COUNTERS,
     WINDOW,
+    WINDOWS,
     Counter,
     Jetstream,
     JetstreamCounter,
@@ -144,7 +145,7 @@ def jetstream_system(storage: str) -> System:
         open_publisher,
         JetstreamCounter,
         lambda peer: JetstreamMember(peer, VALUE),
-        window=20_000,
+        window=max(WINDOWS["jetstream"]),
         prepare=prepare,
     )
 
