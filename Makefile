@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo demo-cluster serve kafka test test-fast check format figures bench bench-broker bench-peers \
 	bench-log bench-spark fuzz fuzz-rights fuzz-arrow sanitize attack crash crash-kafka crash-pipeline \
 	soak-pipeline story mutate lock cluster audit sbom clean bench-nodes crash-groups wheel image-steps \
-	dissector screenshots docs bench-console bench-groups bench-spark-kafka
+	dissector screenshots docs bench-console bench-groups bench-history bench-spark-kafka
 
 help:
 	@echo "make demo            run clients of all five protocols, their Spark tables, and a broker to try"
@@ -51,8 +51,9 @@ help:
 	@echo "make story           send two million messages through broker and pipeline, and count them"
 	@echo "make bench           measure the codecs (ARGS=--save stores the results)"
 	@echo "make bench-broker    measure the broker, compared with nats-server"
-	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto"
+	@echo "make bench-peers     measure throughput and latency beside nats-server, JetStream, Redis and Mosquitto, in 20 to 25 minutes"
 	@echo "make bench-log       measure the log, compared with JetStream"
+	@echo "make bench-history   measure a replay of a rare topic, and the last messages of a million topics"
 	@echo "make bench-console   measure the pages of the console, its cost to the broker, and the time to its first chart"
 	@echo "make bench-nodes     measure nodes on Kafka: acknowledgments, the way to another node, costs"
 	@echo "make bench-groups    measure consumer groups, compared with NATS, JetStream and Redis"
@@ -129,38 +130,28 @@ bench: setup
 	$(BIN)/python -m bench.micro.codecs $(ARGS)
 
 bench-broker: setup
-	$(BIN)/python -m bench.macro.pubsub $(ARGS)
-	$(BIN)/python -m bench.macro.sizes $(ARGS)
-	$(BIN)/python -m bench.macro.latency $(ARGS)
-	$(BIN)/python -m bench.macro.crowd $(ARGS)
+	$(BIN)/python -m bench.run bench.macro.pubsub bench.macro.sizes bench.macro.latency bench.macro.many bench.macro.crowd -- $(ARGS)
 
 bench-peers: setup
 	$(BIN)/python -m bench.macro.brokers $(ARGS)
 
 bench-log: setup
-	$(BIN)/python -m bench.micro.log $(ARGS)
-	$(BIN)/python -m bench.macro.intake $(ARGS)
-	$(BIN)/python -m bench.macro.logged $(ARGS)
-	$(BIN)/python -m bench.macro.replay $(ARGS)
-	$(BIN)/python -m bench.macro.topics $(ARGS)
-	$(BIN)/python -m bench.macro.log_latency $(ARGS)
-	$(BIN)/python -m bench.macro.opening $(ARGS)
+	$(BIN)/python -m bench.run bench.micro.log bench.macro.intake bench.macro.logged bench.macro.replay bench.macro.topics bench.macro.log_latency bench.macro.opening -- $(ARGS)
+
+bench-history: setup
+	$(BIN)/python -m bench.run bench.macro.rare_topic bench.macro.last_values -- $(ARGS)
 
 bench-groups: setup
 	$(BIN)/python -m bench.macro.groups $(ARGS)
 
 bench-nodes: setup
-	$(BIN)/python -m bench.macro.kafka_intake $(ARGS)
-	$(BIN)/python -m bench.macro.node_latency $(ARGS)
-	$(BIN)/python -m bench.macro.node_costs $(ARGS)
-	$(BIN)/python -m bench.macro.namespace_costs $(ARGS)
+	$(BIN)/python -m bench.run bench.macro.kafka_intake bench.macro.node_latency bench.macro.node_costs bench.macro.namespace_costs -- $(ARGS)
 
 bench-spark-kafka: setup
 	$(BIN)/python -m bench.spark.scan --only Kafka $(ARGS)
 
 bench-console: setup
-	$(BIN)/python -m bench.macro.first_chart $(ARGS)
-	$(BIN)/python -m bench.macro.console $(ARGS)
+	$(BIN)/python -m bench.run bench.macro.first_chart bench.macro.console -- $(ARGS)
 
 screenshots: setup
 	mkdir -p docs/images
@@ -216,8 +207,7 @@ story: setup
 	$(BIN)/python -m tests.pipeline.story $(ARGS)
 
 bench-spark: setup
-	$(BIN)/python -m bench.spark.bronze $(ARGS)
-	$(BIN)/python -m bench.spark.scan $(ARGS)
+	$(BIN)/python -m bench.run bench.spark.bronze bench.spark.scan -- $(ARGS)
 
 mutate: setup
 	$(BIN)/python -m tools.mutate --count $(N) --seed $(SEED) --workers $(MUTATE_WORKERS) $(ARGS)

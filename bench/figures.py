@@ -46,15 +46,15 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"|{'|'.join(line)}|" for line in cells)
 
 
-def peer(name: str) -> str:
-    """Return the name of a protocol, or of the broker it is compared with."""
+def peer(row: dict[str, Any]) -> str:
+    """Return the protocol of a row, or the broker it is compared with and its stored version."""
     names = {
-        "nats": "nats-server",
-        "jetstream": "JetStream",
+        "nats": f"nats-server {row.get('nats_version', '')}".rstrip(),
+        "jetstream": f"JetStream {row.get('nats_version', '')}".rstrip(),
         "write, fdatasync": "a bare loop",
         "read, write, fdatasync, answer": "a bare server",
     }
-    return names.get(name, name)
+    return names.get(row["protocol"], row["protocol"])
 
 
 def million(rate: float, digits: int = 2) -> str:
@@ -99,7 +99,7 @@ def pubsub(results: Rows) -> str:
         ],
         (
             [
-                peer(name),
+                peer(rows[name, 1]),
                 million(rows[name, 1]["delivered"]),
                 f"{rows[name, 1]['times_nats']:.1f}",
                 million(rows[name, 8]["delivered"]),
@@ -114,12 +114,15 @@ def sizes(results: Rows) -> str:
     rows = {(row["protocol"], row["value_bytes"]): row for row in results}
     names = [name for name in dict.fromkeys(row["protocol"] for row in results) if name != "relay"]
     lengths = list(dict.fromkeys(row["value_bytes"] for row in results))
-    version = results[0]["nats_version"]
+    relayed = "whole frames" if "frame_bytes" in results[0] else "values alone"
     return table(
-        [f"times nats-server {version} (times the bare relay)", *(f"{n:,} bytes" for n in lengths)],
+        [
+            f"times nats-server (times a bare relay of {relayed})",
+            *(f"{length:,} bytes" for length in lengths),
+        ],
         (
             [
-                peer(name),
+                peer(rows[name, lengths[0]]),
                 *(
                     f"{row['times_nats']:.1f} ({row['times_relay']:.2f})"
                     for row in (rows[name, length] for length in lengths)
@@ -175,9 +178,7 @@ def broker_latency(results: Rows) -> str:
                     str(subscribers),
                     f"{percent} %: {load_row['per_second']:,.0f}/s",
                     *(
-                        " / ".join(f"{found[name][percent][p]:.0f}" for p in SHOWN)
-                        if name in found
-                        else ""
+                        _percentiles(found[name][percent]) if name in found else ""
                         for name in ("rheos2", reference, "redis", "mosquitto")
                     ),
                 ]
@@ -187,7 +188,7 @@ def broker_latency(results: Rows) -> str:
             "durability",
             "bytes",
             "subscribers",
-            "load",
+            f"load, of the throughput of {results[0].get('load_of', 'the slowest broker')}",
             "Penstock (rheos2), µs: p50 / p99 / p99.9",
             "nats-server or JetStream",
             "Redis",
@@ -198,7 +199,14 @@ def broker_latency(results: Rows) -> str:
 
 
 PEERS: Final = ("nats", "jetstream", "redis", "mosquitto")
-SHOWN: Final = ("p50_us", "p99_us", "p999_us")
+
+
+def _percentiles(row: dict[str, Any]) -> str:
+    """Return the percentiles of a latency, or that the load is more than the broker can take."""
+    if "p50_us" not in row:
+        return "cannot"
+    tail = f"{row['p999_us']:.0f}" if {"messages", "p999_us"} <= row.keys() else "–"  # noqa: RUF001
+    return f"{row['p50_us']:.0f} / {row['p99_us']:.0f} / {tail}"
 
 
 def _cells(rows: Rows) -> dict[tuple[str, int, int], Rows]:
@@ -219,12 +227,11 @@ def latency(results: Rows) -> str:
     rates = list(dict.fromkeys(row["per_second"] for row in results))
     found = {(row["protocol"], row["per_second"]): row for row in results}
     names = list(dict.fromkeys(row["protocol"] for row in results))
-    version = results[0]["nats_version"]
     return table(
         ["µs: p50 / p99", *(f"{rate:,}/s" for rate in rates)],
         (
             [
-                f"nats-server {version}" if name == "nats" else name,
+                peer(found[name, rates[0]]),
                 *(_middle_and_tail(found[name, rate]) for rate in rates),
             ]
             for name in names
@@ -268,18 +275,25 @@ def groups(results: Rows) -> str:
 
 
 def many(results: Rows) -> str:
-    rows = {(row["kind"], row["number"], row["protocol"]): row for row in results}
-    version = results[0]["nats_version"]
     return table(
-        ["", "million messages/s", f"times nats-server {version}", "times slower than with one"],
+        [
+            "",
+            "million messages/s",
+            "times nats-server",
+            "times slower than with one",
+            "than topics of one pattern",
+            "broker's processor time of a message, µs",
+        ],
         (
             [
-                f"{number:,} {kind}, {peer(name)}",
+                f"{row['number']:,} {row['kind']}, {peer(row)}",
                 f"{row['published'] / 1e6:.3f}",
                 f"{row['times_nats']:.2f}",
                 f"{row['times_slower']:.2f}",
+                f"{row['times_one_pattern']:.2f}" if "times_one_pattern" in row else "",
+                f"{row['broker_us']:.2f}" if "broker_us" in row else "",
             ]
-            for (kind, number, name), row in rows.items()
+            for row in results
         ),
     )
 
@@ -357,7 +371,7 @@ def intake(results: Rows) -> str:
         ["", "million acknowledged/s", "times JetStream", "bytes on disk for each"],
         (
             [
-                peer(row["protocol"]),
+                peer(row),
                 million(row["acknowledged"]),
                 f"{row['times_jetstream']:.1f}",
                 f"{row['stored_bytes_each']:.0f}",
@@ -369,7 +383,7 @@ def intake(results: Rows) -> str:
 
 def logged(results: Rows) -> str:
     rows = {(row["protocol"], row["durability"]): row for row in results}
-    nats = rows["nats", "none"]
+    beside = rows["nats", "none"]
     lines = [
         [
             name,
@@ -388,7 +402,7 @@ def logged(results: Rows) -> str:
             "`os`",
             "`memory`",
         ],
-        [*lines, ["nats-server", "", "", million(nats["published"]), "", "", "1.0"]],
+        [*lines, [peer(beside), "", "", million(beside["published"]), "", "", "1.0"]],
     )
 
 
@@ -458,7 +472,7 @@ def log_latency(results: Rows) -> str:
     return table(
         ["µs", "until", "durability", "p50", "p90", "p99"],
         (
-            [peer(row["protocol"]), row["measure"], f"`{row['durability']}`", *percentiles(row)]
+            [peer(row), row["measure"], f"`{row['durability']}`", *percentiles(row)]
             for row in results
         ),
     )
@@ -718,6 +732,25 @@ def by_hand(results: Rows) -> str:
     )
 
 
+FORMER: Final = {
+    "brokers": (
+        "load_of",
+        "Peers had shorter runs than Penstock, JetStream one window, and latency one round.",
+    ),
+    "pubsub": ("nats_version", "nats-server had shorter runs than Penstock."),
+    "logged": ("nats_version", "nats-server had shorter runs than Penstock."),
+    "intake": ("nats_version", "JetStream had shorter runs than Penstock, and other windows."),
+    "sizes": ("frame_bytes", "nats-server had shorter runs than Penstock."),
+    "latency": ("timer_slack_ns", "Publishers woke up to 50 µs late, which all figures include."),
+    "log_latency": ("timer_slack_ns", "Publishers woke up to 50 µs late; all figures include it."),
+    "many": (
+        "broker_us",
+        "The publisher was in Python, and the bound of the rates with connections.",
+    ),
+}
+"""What a results file says if its rows lack a column that its program stores by now."""
+
+
 class Table(NamedTuple):
     """A table and its results file."""
 
@@ -788,6 +821,9 @@ def source(name: str, page: Path) -> str:
     if "date" not in record:
         return f"{record['note']} File: {link}."
     machine = record["machine"]
+    column, former = FORMER.get(name, ("", ""))
+    if column and column not in record["results"][0]:
+        link += f". {former[:-1]}"
     return (
         f"Measured {record['date'].partition('T')[0]}, commit {commit(record)},"
         f" {machine['cores']} shared cores of {machine['processor']},"

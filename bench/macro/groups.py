@@ -39,6 +39,7 @@ from bench.macro.group_members import (
 from bench.macro.intake import (
     COUNTERS,
     WINDOW,
+    WINDOWS,
     Counter,
     Jetstream,
     JetstreamCounter,
@@ -46,6 +47,7 @@ from bench.macro.intake import (
 )
 from bench.macro.peers import (
     HOST,
+    NATS_SETTINGS,
     build_newest_nats,
     free_port,
     nats_path,
@@ -143,7 +145,7 @@ def jetstream_system(storage: str) -> System:
         open_publisher,
         JetstreamCounter,
         lambda peer: JetstreamMember(peer, VALUE),
-        window=20_000,
+        window=max(WINDOWS["jetstream"]),
         prepare=prepare,
     )
 
@@ -284,7 +286,7 @@ def jetstream_broker(kind: str) -> Iterator[Store]:
         config = folder / "nats.conf"
         config.write_text(
             f'jetstream {{ store_dir: "{folder}/js", sync_interval: {sync} }}\n'
-            f"host: {HOST}\nport: {port}\n"
+            f"host: {HOST}\nport: {port}\n{NATS_SETTINGS}"
         )
         yield from _served([nats_path(), "-c", str(config)], port, folder)
 
@@ -412,7 +414,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=["memory", "fsync"])
     arguments = parser.parse_args()
     names = arguments.only or [*PROTOCOLS.labels, *PEERS]
-    if set(names) & {"nats", "jetstream"}:
+    if set(names) & {"nats", "jetstream"} and not arguments.quick:
         build_newest_nats()
     rounds, count = (1, 40_000) if arguments.quick else (arguments.rounds, arguments.count)
     results = measure(rounds=rounds, count=count, names=names, kinds=tuple(arguments.kinds))

@@ -25,7 +25,8 @@ from typing import Any
 from bench.macro import latency
 from bench.macro.intake import ACKNOWLEDGED, COUNTERS, VALUE, folder_bytes
 from bench.macro.latency import BURST, PER_SECOND, SECONDS_MAX
-from bench.macro.peers import HOST, nats_server
+from bench.macro.pacing import SLACK_NS_MIN, exact_sleep, wait_until
+from bench.macro.peers import HOST, build_newest_nats, nats_server, nats_version
 from bench.macro.stores import data_folder, penstock_store
 from bench.macro.wires import WIRES, exchange
 from bench.results import save
@@ -46,10 +47,11 @@ def send(peer: socket.socket, frame: bytes, count: int, start: float) -> None:
     """Send `count` messages at the rate, the first at `start`."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     due = start
-    for _ in range(count // BURST):
-        time.sleep(max(0.0, due - time.monotonic()))
-        peer.sendall(frame * BURST)
-        due += BURST / PER_SECOND
+    with exact_sleep():
+        for _ in range(count // BURST):
+            wait_until(due)
+            peer.sendall(frame * BURST)
+            due += BURST / PER_SECOND
 
 
 def acknowledged(name: str, port: int, *, count: int) -> dict[str, float]:
@@ -93,17 +95,17 @@ def bare(size: int, *, count: int) -> dict[str, float]:
         try:
             start = time.monotonic() + 0.2
             done, bursts = 0, count // BURST
-            while done < bursts:
-                due = start + done * BURST / PER_SECOND
-                time.sleep(max(0.0, due - time.monotonic()))
-                passed = int((time.monotonic() - start) * PER_SECOND / BURST) + 1
-                together = min(max(passed, done + 1), bursts)
-                os.write(file, bytes(size * (together - done)))
-                os.fdatasync(file)
-                now = time.monotonic()
-                for burst in range(done, together):
-                    late += [now - start - burst * BURST / PER_SECOND] * BURST
-                done = together
+            with exact_sleep():
+                while done < bursts:
+                    wait_until(start + done * BURST / PER_SECOND)
+                    passed = int((time.monotonic() - start) * PER_SECOND / BURST) + 1
+                    together = min(max(passed, done + 1), bursts)
+                    os.write(file, bytes(size * (together - done)))
+                    os.fdatasync(file)
+                    now = time.monotonic()
+                    for burst in range(done, together):
+                        late += [now - start - burst * BURST / PER_SECOND] * BURST
+                    done = together
         finally:
             os.close(file)
     return latency.percentiles(late)
@@ -177,6 +179,8 @@ def measure(*, rounds: int, count: int) -> list[dict[str, Any]]:
             "protocol": name,
             "durability": durability,
             "per_second": PER_SECOND,
+            "nats_version": nats_version(),
+            "timer_slack_ns": SLACK_NS_MIN,
             **figures,
         }
         for (what, name, durability), figures in sorted(best.items())
@@ -206,9 +210,12 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="keep the figures in bench/results")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    if not arguments.quick:
+        build_newest_nats()
     rounds, count = (1, 2_000) if arguments.quick else (arguments.rounds, 50_000)
     results = measure(rounds=rounds, count=count)
-    print("microseconds from due, at 10,000 messages of 100 bytes a second")
+    version = results[0]["nats_version"]
+    print(f"microseconds from due, at 10,000 of 100 bytes a second; nats-server {version}")
     heads = " ".join(f"{name:>7}" for name in ("p50", "p90", "p99", "p99.9"))
     print(f"{'':<13} {'protocol':<30} {'durability':<11} {heads}")
     for row in results:

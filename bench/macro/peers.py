@@ -14,26 +14,13 @@ from pathlib import Path
 HOST = "127.0.0.1"
 BUILT = Path(__file__).parents[2] / "build" / "peers"
 NATS_BUILT = BUILT / "nats-server"
-NATS_MODULE = "github.com/nats-io/nats-server/v2@latest"
-
-SERVE = """
-import asyncio, gc, sys, uvloop
-from penstock.server.allocator import configure_allocators
-configure_allocators()
-from penstock.server.run import COLLECTOR_THRESHOLDS
-from penstock.server.server import Server
-gc.set_threshold(*COLLECTOR_THRESHOLDS)  # as `penstock serve` does
-
-async def main():
-    server = Server()
-    await server.start()
-    await server.listen_tcp("127.0.0.1", int(sys.argv[1]))
-    gc.collect()
-    gc.freeze()
-    await asyncio.Event().wait()
-
-uvloop.run(main())
-"""
+NATS_MODULE = "github.com/nats-io/nats-server/v2"
+NATS_CHECKED = BUILT / "nats-checked"
+"""Touched when the newest version of nats-server was asked for."""
+CHECK_SECONDS = 86_400
+ANSWER_SECONDS_MAX = 30
+NATS_SETTINGS = 'max_pending: 256MB\nwrite_deadline: "60s"\n'
+"""A slow subscriber is not disconnected, which would end a measurement. All else is default."""
 
 
 def free_port() -> int:
@@ -45,29 +32,57 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def penstock_process() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """Run a Penstock broker with its in-memory log; yield its process and port."""
+    """Run `penstock serve` without a log and without HTTP; yield its process and port."""
     port = free_port()
-    with _process([sys.executable, "-c", SERVE, str(port)], port) as process:
+    command = [sys.executable, "-m", "penstock.cli", "serve"]
+    command += ["--listen", f"tcp://{HOST}:{port}", "--durability", "memory"]
+    with _process(command, port) as process:
         yield process, port
 
 
 @contextlib.contextmanager
 def penstock() -> Iterator[int]:
-    """Run a Penstock broker with its in-memory log; yield its port."""
+    """Run `penstock serve` without a log and without HTTP; yield its port."""
     with penstock_process() as (_, port):
         yield port
 
 
 def build_newest_nats() -> None:
-    """Build the newest nats-server, if Go is installed. The first time it takes minutes."""
+    """Build the newest nats-server, if Go is installed. The first time it takes minutes.
+
+    Its version is asked for once a day. Without an answer, what was built before is used.
+    """
     go = shutil.which("go")
-    if go is None or NATS_BUILT.exists():
+    if go is None or _is_recent(NATS_CHECKED):
         return
-    print("building the newest nats-server with Go", file=sys.stderr)
-    BUILT.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GOBIN": str(BUILT)}
-    if subprocess.run([go, "install", NATS_MODULE], env=environment, check=False).returncode:  # noqa: S603
-        print("it cannot be built: the system's is used", file=sys.stderr)
+    newest = _newest_nats(go)
+    if newest and not (NATS_BUILT.exists() and nats_version() == newest):
+        print(f"building nats-server {newest} with Go", file=sys.stderr)
+        BUILT.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "GOBIN": str(BUILT)}
+        command = [go, "install", f"{NATS_MODULE}@{newest}"]
+        if subprocess.run(command, env=environment, check=False).returncode:  # noqa: S603
+            newest = ""
+    if newest:
+        NATS_CHECKED.touch()
+    else:
+        used = f"{nats_path()} {nats_version()}"
+        print(f"the newest nats-server cannot be had: {used} is used", file=sys.stderr)
+
+
+def _is_recent(stamp: Path) -> bool:
+    return stamp.exists() and time.time() - stamp.stat().st_mtime < CHECK_SECONDS
+
+
+def _newest_nats(go: str) -> str:
+    """Return the newest version that Go's module proxy knows, or nothing without an answer."""
+    command = [go, "list", "-m", "-f", "{{.Version}}", f"{NATS_MODULE}@latest"]
+    with contextlib.suppress(subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=True, timeout=ANSWER_SECONDS_MAX, cwd="/"
+        )
+        return done.stdout.strip()
+    return ""
 
 
 def nats_path() -> str:
@@ -86,25 +101,45 @@ def nats_version() -> str:
     return answer.stdout.split()[-1]
 
 
-@contextlib.contextmanager
-def bare_relay() -> Iterator[int]:
-    """Compile and run the bare relay, which serves one pair of connections at a time."""
-    source = Path(__file__).with_name("relay.c")
-    built = BUILT / "relay"
+def compiled(name: str) -> Path:
+    """Compile a C program of this folder; return the path of the program."""
+    built = BUILT / name
     BUILT.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["cc", "-O2", "-Wall", "-o", built, source], check=True)  # noqa: S603, S607
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", built, source], check=True)  # noqa: S603, S607
+    return built
+
+
+@contextlib.contextmanager
+def bare_relay(read_bytes: int) -> Iterator[int]:
+    """Compile and run the bare relay, which serves one pair of connections at a time."""
     port = free_port()
-    with _process([str(built), str(port)], port):
+    with _process([str(compiled("relay")), str(port), str(read_bytes)], port):
         yield port
+
+
+@contextlib.contextmanager
+def nats_process() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Run nats-server; yield its process and port."""
+    port = free_port()
+    with nats_command(port) as command, _process(command, port) as process:
+        yield process, port
 
 
 @contextlib.contextmanager
 def nats_server() -> Iterator[int]:
-    """Run nats-server with its defaults; yield its port."""
-    path = nats_path()
-    port = free_port()
-    with _process([path, "-a", HOST, "-p", str(port)], port):
+    """Run nats-server; yield its port."""
+    with nats_process() as (_, port):
         yield port
+
+
+@contextlib.contextmanager
+def nats_command(port: int) -> Iterator[list[str]]:
+    """Yield the command of a nats-server with NATS_SETTINGS."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        config = Path(folder) / "nats.conf"
+        config.write_text(NATS_SETTINGS)
+        yield [nats_path(), "-a", HOST, "-p", str(port), "-c", str(config)]
 
 
 def redis_path() -> str:

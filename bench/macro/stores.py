@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.macro.peers import HOST, free_port, nats_path
+from bench.macro.peers import HOST, free_port, nats_command
 
 READY_SECONDS_MAX = 600
 STOP_SECONDS_MAX = 60
@@ -89,11 +89,9 @@ def penstock_store(
 @contextlib.contextmanager
 def jetstream_store() -> Iterator[Store]:
     """nats-server with JetStream and its defaults."""
-    path = nats_path()
-    with data_folder() as folder:
-        port = free_port()
-        command = [path, "-a", HOST, "-p", str(port), "-js", "-sd", str(folder)]
-        store = Store(command, port, folder)
+    port = free_port()
+    with data_folder() as folder, nats_command(port) as command:
+        store = Store([*command, "-js", "-sd", str(folder)], port, folder)
         try:
             yield store
         finally:

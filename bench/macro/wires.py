@@ -31,6 +31,7 @@ class Nats(Wire):
     """The text protocol of nats-server."""
 
     name = "nats"
+    trailer_bytes = len(b"\r\n")
     interjection = b"PING\r\n"
     subject = b"channel.7"
 
@@ -57,7 +58,7 @@ class Nats(Wire):
 
 
 class Relay(Wire):
-    """The bare relay: values with nothing around them."""
+    """The bare relay: bytes that it does not look at, such as a frame of another protocol."""
 
     name = "relay"
 
@@ -84,6 +85,7 @@ class Redis(Wire):
     """Publish and subscribe of Redis: each publish is answered with the number of receivers."""
 
     name = "redis"
+    trailer_bytes = len(b"\r\n")
     acknowledged_bytes = len(b":1\r\n")
 
     def open_publisher(self, peer: socket.socket) -> Callable[[bytes], bytes]:  # noqa: ARG002

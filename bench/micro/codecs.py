@@ -42,13 +42,13 @@ TIMESTAMP_US = 1_700_000_000_000_000
 
 # Targets of scan+encode at 100 bytes: the smallest speed in times the plain codec, and the largest
 # cost in bare copies.
-TIMES_PLAIN_MIN = 15
+TIMES_PLAIN_MIN = 200
 COPIES_MAX = {
-    HERALD: 6,
-    RHEOS1: 6,
-    RHEOS2: 12,
-    FLEXIMQ: 12,
-    LAMAMQ: 12,
+    HERALD: 5.2,
+    RHEOS1: 4.8,
+    RHEOS2: 6.4,
+    FLEXIMQ: 5.1,
+    LAMAMQ: 4.9,
 }
 
 

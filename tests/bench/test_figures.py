@@ -3,10 +3,22 @@
 import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.figures import BLOCK, CHART, ROOT, TABLES, chart, figures, pages, with_figures
+from bench.figures import (
+    BLOCK,
+    CHART,
+    FORMER,
+    ROOT,
+    TABLES,
+    chart,
+    figures,
+    pages,
+    source,
+    with_figures,
+)
 from bench.results import FOLDER, load
 
 RESULTS = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -80,6 +92,38 @@ def test_a_changed_result_changes_its_block(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("bench.figures.load", other)
     assert "Measured 2001-02-03" in with_figures(text, page)
+
+
+@pytest.mark.parametrize("file", FORMER)
+def test_a_run_of_a_former_program_says_in_what_it_differs(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column, sentence = FORMER[file]
+    record = load(file)
+    monkeypatch.setattr("bench.figures.load", lambda _: record)
+    record["results"] = [{}]
+    assert source(file, ROOT / "docs/performance.md").endswith(f"/{file}.json). {sentence}")
+    record["results"] = [{column: 1}]
+    assert source(file, ROOT / "docs/performance.md").endswith(f"/{file}.json).")
+
+
+def test_latency_that_is_not_measured_is_no_number() -> None:
+    def row(system: str, **latency: float) -> dict[str, Any]:
+        cell = {"durability": "memory", "value_bytes": 100, "subscribers": 1, "system": system}
+        return {**cell, "latency": {"10": {"per_second": 1000.0, **latency}}}
+
+    figures = {"messages": 1200, "p50_us": 1.0, "p90_us": 2.0, "p99_us": 3.0}
+    head = {"versions": {}, "load_of": "nats-server or JetStream"}
+    text = TABLES["broker-latency"].render(
+        [
+            head,
+            row("rheos2", **figures, p999_us=4.0),
+            row("nats", **figures),
+            row("redis", p50_us=1.0, p99_us=3.0, p999_us=4.0),
+            row("mosquitto"),
+        ]
+    )
+    assert text.splitlines()[-1].endswith("| 1 / 3 / 4 | 1 / 3 / – | 1 / 3 / – | cannot |")  # noqa: RUF001
 
 
 def test_every_table_is_on_the_page_about_performance() -> None:
