@@ -147,6 +147,8 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
                 "bytes_per_second_max": 1000,
                 "stored_bytes": 5000,
                 "stored_bytes_max": 0,
+                "topics": 1,
+                "topics_max": 0,
                 "reached": {"bytes": 1},
             }
         ]
@@ -155,7 +157,7 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1].split() == [
-            *("0", "-", "-", "1,000", "5,000", "-", "1", "panel")
+            *("0", "-", "-", "1,000", "5,000", "-", "1", "-", "1", "panel")
         ]
         unlimited = replace(config.principal[0], quota=QuotaConfig())
         broker.reload(replace(config, principal=(unlimited,)))
@@ -245,6 +247,46 @@ def test_messages_of_a_principal_whose_room_in_the_log_is_full_are_refused(
         )
 
 
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2", "fleximq", "lamamq"])
+def test_a_principal_may_create_so_many_topics(tmp_path: Path, protocol: str) -> None:
+    config = configured(tmp_path, topics_max=2)
+    errors: list[object] = []
+    with (
+        ConfiguredBroker(config) as broker,
+        connect_sync(
+            broker.url(0),
+            protocol=protocol,  # type: ignore[arg-type]
+            timeout=10,
+            on_event=lambda event: errors.extend(
+                [event.error] if isinstance(event, ErrorReported) else []
+            ),
+        ) as client,
+    ):
+        names = broker.running.server.broker.topics
+        before = names.live
+        for topic in ("a", "b", "c"):
+            try:
+                if protocol.startswith("rheos"):
+                    client.create_topic(topic)
+                client.publish(topic, b"x")
+            except PenstockError as error:
+                errors.append(error)
+        if protocol == "fleximq":
+            client.ping()
+        broker.until(lambda: bool(errors))
+        if not protocol.startswith("rheos"):  # its answers have no text
+            assert "quota.topics_max" in str(errors[0])
+        assert broker.call(lambda: names.live) == before + 2
+        message = {"topic": "d", "text": "x"}
+        status, answer = ask(broker, "POST", "/api/publish", message)
+        assert (status, "quota.topics_max" in str(answer)) == (503, True)
+        raised = replace(config.principal[0], quota=QuotaConfig(topics_max=3))
+        broker.reload(replace(config, principal=(raised,)))
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        _, answer = ask(broker, "GET", "/api/limits")
+        assert (answer["quotas"][0]["topics"], answer["quotas"][0]["topics_max"]) == (3, 3)
+
+
 def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
     tmp_path: Path, commands: Commands
 ) -> None:
@@ -263,7 +305,7 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
         assert address is not None
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         line = done.out.splitlines()[-1].split()
-        assert line == ["0", "-", "-", "-", "10,000", "9,000", "1", "panel"]
+        assert line == ["0", "-", "-", "-", "10,000", "9,000", "1", "-", "1", "panel"]
         _, answer = ask(broker, "GET", "/api/limits")
         assert answer["quotas"][0]["stored_bytes"] == 10000
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)

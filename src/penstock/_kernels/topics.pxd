@@ -39,6 +39,7 @@ cdef class TopicTable:
     cdef readonly uint64_t owner_name_bytes_max
     cdef readonly str owner        # of the names that are added next; empty is the broker itself
     cdef list names                # by number; None where the topic was removed
+    cdef uint32_t owner_quota      # topics that it may have; 0 for owner_topics_max
     cdef list owners               # by number
     cdef dict shares               # number and bytes of the topics of each owner
     cdef dict removed_names        # hashes, the oldest first

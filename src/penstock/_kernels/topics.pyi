@@ -47,8 +47,11 @@ class TopicTable:
     def owner(self) -> str:
         """The owner of names that are added next, see `charge_to`."""
 
-    def charge_to(self, owner: str) -> None:
-        """Set the owner of the names that are added next."""
+    def charge_to(self, owner: str, *, topics_max: int = 0) -> None:
+        """Set the owner of the names that are added next.
+
+        It may have `topics_max` topics in place of `owner_topics_max`, unless that is 0.
+        """
 
     def intern(self, name: str) -> int:
         """Return the id of a canonical name, adding it if it is new.
@@ -56,8 +59,11 @@ class TopicTable:
         Raise InvalidTopicName if it is not publishable, TopicTableFull at a limit.
         """
 
-    def intern_for(self, name: str, owner: str) -> int:
-        """Intern a name, which belongs to `owner` if it is new; raise as `intern` does."""
+    def intern_for(self, name: str, owner: str, *, topics_max: int = 0) -> int:
+        """Intern a name, which belongs to `owner` if it is new; raise as `intern` does.
+
+        `topics_max` is that of `charge_to`.
+        """
 
     def intern_binary(self, name: bytes) -> int:
         """Return the id of a Rheos name, adding it if it is new; raise as `intern` does."""

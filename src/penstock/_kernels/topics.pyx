@@ -46,6 +46,7 @@ cdef class TopicTable:
         self.owner_topics_max = owner_topics_max
         self.owner_name_bytes_max = owner_name_bytes_max
         self.owner = ""
+        self.owner_quota = 0
         self.names = []
         self.owners = []
         self.shares = {}
@@ -70,13 +71,14 @@ cdef class TopicTable:
         identifier = self.find(name)
         return self.add(name) if identifier is None else identifier
 
-    def intern_for(self, str name not None, str owner not None):
+    def intern_for(self, str name not None, str owner not None, *, uint32_t topics_max=0):
         cdef str before = self.owner
-        self.owner = owner
+        cdef uint32_t quota_before = self.owner_quota
+        self.charge_to(owner, topics_max=topics_max)
         try:
             return self.intern(name)
         finally:
-            self.owner = before
+            self.owner, self.owner_quota = before, quota_before
 
     def restore(self, str name not None, str owner not None):
         cdef uint32_t identifier = self.intern_for(name, "")
@@ -91,8 +93,8 @@ cdef class TopicTable:
             identifier = self.intern_for(name, "")
         return identifier
 
-    def charge_to(self, str owner not None):
-        self.owner = owner
+    def charge_to(self, str owner not None, *, uint32_t topics_max=0):
+        self.owner, self.owner_quota = owner, topics_max
 
     def intern_binary(self, bytes name not None):
         identifier = self.find_binary(name)
@@ -247,7 +249,9 @@ cdef class TopicTable:
             raise TopicTableFull("broker.topic_names_bytes_max", self.name_bytes_max)
         if self.owner:
             number, total = self.shares.get(self.owner, (0, 0))
-            if number >= self.owner_topics_max:
+            if self.owner_quota and number >= self.owner_quota:
+                raise TopicTableFull("quota.topics_max", self.owner_quota)
+            if number >= self.owner_topics_max and not self.owner_quota:
                 raise TopicTableFull("broker.topics_per_principal_max", self.owner_topics_max)
             if total + size > self.owner_name_bytes_max:
                 raise TopicTableFull(

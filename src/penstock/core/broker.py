@@ -710,7 +710,9 @@ class Broker:
         """
         check_topic_name(name)
         self.authorize(session, Action.PUBLISH, name)
-        identifier = self.topics.intern_for(name, session.topic_owner)
+        identifier = self.topics.intern_for(
+            name, session.topic_owner, topics_max=session.principal.quota.limits.topics_max
+        )
         session.principal.permit(identifier)
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
@@ -759,15 +761,16 @@ class Broker:
         self._count_received(session, receipt, 1)
         return receipt
 
-    def publish_prepared(self, rows: Prepared, *, owner: str = "") -> Receipt:
+    def publish_prepared(self, rows: Prepared, *, owner: str = "", topics_max: int = 0) -> Receipt:
         """Write rows that were authorized before to the log and deliver them.
 
-        New topics belong to `owner`, see `topic_owner`. Raise LogUnavailable or TopicTableFull.
+        New topics belong to `owner`, see `topic_owner`; `topics_max` is that of its quota. Raise
+        LogUnavailable or TopicTableFull.
         """
         batch = self._prepared_batch
         now_us = self.clock.now_us()
         rows.stamp(now_us)
-        self.topics.charge_to(owner)
+        self.topics.charge_to(owner, topics_max=topics_max)
         rows.load(batch, self.topics)
         batch.timestamp_us = now_us
         try:

@@ -25,12 +25,17 @@ Reached: TypeAlias = Callable[["Quota", str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """The limits of a principal; 0 is no limit."""
+    """The limits of a principal; 0 is no limit.
+
+    Topics have one all the same, that of the broker for each principal: the table of topics applies
+    it. The table has the topics of each address without credentials apart.
+    """
 
     connections_max: int = 0
     messages_per_second_max: int = 0
     bytes_per_second_max: int = 0
     stored_bytes_max: int = 0
+    topics_max: int = 0
 
 
 NO_LIMITS: Final = QuotaLimits()

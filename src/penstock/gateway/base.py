@@ -356,7 +356,9 @@ class Gateway(ABC):
         if self.rate_limit is not None or session.principal.quota.is_limited:
             most = self._within_rates(session, most)
         batch.rows_max = most
-        broker.topics.charge_to(session.topic_owner)
+        broker.topics.charge_to(
+            session.topic_owner, topics_max=session.principal.quota.limits.topics_max
+        )
         end = self.scan(session, data, start, permits=broker.permits(session))
         if len(batch):
             self._publish(session, end - start)
@@ -474,7 +476,9 @@ class Gateway(ABC):
 
     def _scan_decoded(self, session: Session, frame: bytes) -> None:
         self.broker.batch.rows_max = 1
-        self.broker.topics.charge_to(session.topic_owner)
+        self.broker.topics.charge_to(
+            session.topic_owner, topics_max=session.principal.quota.limits.topics_max
+        )
         end = self.scan_decoded(session, memoryview(frame))
         if end != len(frame) or len(self.broker.batch) != 1:
             raise AssertionError(f"a {self.protocol.label} publish that the kernel does not scan")

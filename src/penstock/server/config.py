@@ -414,6 +414,7 @@ class QuotaConfig(_Table, frozen=True):
     messages_per_second_max: Annotated[int, Meta(ge=0)] | None = None
     bytes_per_second_max: Annotated[int, Meta(ge=0)] | None = None
     stored_bytes_max: Annotated[int, Meta(ge=0)] | None = None
+    topics_max: Annotated[int, Meta(ge=0, le=bounds.TOPICS_MAX)] | None = None
 
 
 class RoleConfig(_Table, frozen=True):

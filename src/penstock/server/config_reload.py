@@ -29,6 +29,7 @@ RELOADABLE: Final = frozenset(
         "quota.messages_per_second_max",
         "quota.bytes_per_second_max",
         "quota.stored_bytes_max",
+        "quota.topics_max",
     }
 )
 """Settings that take effect while the broker runs. All others are read once, at the start."""

@@ -10,6 +10,7 @@ from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.sessions import Session
 from penstock.errors import (
+    AlreadySubscribed,
     InvalidPattern,
     LogError,
     LogUnavailable,
@@ -629,7 +630,8 @@ def test_a_pattern_is_one_subscription_with_and_without_a_place() -> None:
     desk.send("a")
     desk.log.commit()
     client = desk.join("channel/1")
-    assert not desk.broker.subscribe(client.session, "channel/1@earliest")
+    with pytest.raises(AlreadySubscribed, match="channel/1"):
+        desk.broker.subscribe(client.session, "channel/1@earliest")
     assert desk.broker.unsubscribe(client.session, "channel/1@earliest")
     client.subscribe("channel/1@earliest")
     assert not desk.broker.subscribe(client.session, "channel/1")

@@ -22,6 +22,8 @@ _QUOTAS: Final = (
     "BYTES/S",
     "STORED",
     "MAXIMUM",
+    "TOPICS",
+    "MAXIMUM",
     "REACHED",
     "PRINCIPAL",
 )
@@ -56,6 +58,8 @@ def _quota(each: dict[str, Any]) -> tuple[str, ...]:
         *(f"{each[name]:,}" if each[name] else "-" for name in rates),
         f"{each['stored_bytes']:,}",
         f"{each['stored_bytes_max']:,}" if each["stored_bytes_max"] else "-",
+        f"{each['topics']:,}",
+        f"{each['topics_max']:,}" if each["topics_max"] else "-",
         f"{sum(each['reached'].values()):,}",
         shown(each["principal"]),
     )

@@ -27,8 +27,9 @@ _LOOK_SECONDS: Final = 1.0
 class _Publication:
     """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, *, topics_max: int) -> None:
         self.owner = owner
+        self.topics_max = topics_max
         self._changed = threading.Condition()
         self._portions = 0
         self._bytes = 0
@@ -109,7 +110,8 @@ class Publisher:
         if quota is not None:
             limit = self._within if quota.is_limited else self._counted
             portions = limit(quota, portions)
-        publication = _Publication(owner)
+        topics_max = 0 if quota is None else quota.limits.topics_max
+        publication = _Publication(owner, topics_max=topics_max)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
 
@@ -184,7 +186,9 @@ class Publisher:
             publication.settled(rows)
             return
         try:
-            receipt = self._broker.publish_prepared(rows, owner=publication.owner)
+            receipt = self._broker.publish_prepared(
+                rows, owner=publication.owner, topics_max=publication.topics_max
+            )
         except PenstockError as error:
             publication.fail(error)
             publication.settled(rows)

@@ -256,8 +256,9 @@ class LimitUse(Struct, frozen=True):
 class QuotaUse(Struct, frozen=True):
     """The quota of a principal; 0 is no limit.
 
-    `stored_bytes` are those of its messages in the log. `reached` says how often its clients were
-    at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
+    `stored_bytes` are those of its messages in the log. `topics` are those that it created, without
+    those of clients without credentials, which are counted by address. `reached` says how often its
+    clients were at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
     """
 
     principal: str
@@ -267,6 +268,8 @@ class QuotaUse(Struct, frozen=True):
     bytes_per_second_max: Count
     stored_bytes: Count
     stored_bytes_max: Count
+    topics: Count
+    topics_max: Count
     reached: dict[str, Count]
 
 

@@ -115,6 +115,8 @@ async def list_limits(context: HttpContext, principal: Principal, _query: NoQuer
                 bytes_per_second_max=each.limits.bytes_per_second_max,
                 stored_bytes=0 if each.stored is None else each.stored.size,
                 stored_bytes_max=each.limits.stored_bytes_max,
+                topics=topics.share_of(each.principal)[0],
+                topics_max=each.limits.topics_max,
                 reached=dict(each.reached),
             )
             for each in context.quotas()
