@@ -350,12 +350,13 @@ class Appends:
             return
         self._committing = True
         self._gathered = False
-        self._writer.submit(
-            Commit(self._commit_number, self._blocks, self._offsets, self._durability, self._nodes)
+        commit = Commit(
+            self._commit_number, self._blocks, self._offsets, self._durability, self._nodes
         )
         self._commit_number += 1
         self._blocks, self._offsets, self._filling, self._nodes = [], [], None, {}
         self._durability = Durability.MEMORY
+        self._writer.submit(commit)
 
     def done(self, outcome: Outcome) -> None:
         """Receive the outcome of a commit, in the writer thread."""
@@ -379,13 +380,13 @@ class Appends:
                 self.durable_end = outcome.end
         else:
             self._fail(outcome)
-        self._keep_spare(commit.blocks)
+        if self._gathered:
+            self._commit()  # first: the disk works while clients are answered
         self._settled()
+        self._keep_spare(commit.blocks)
         if self._flushed is not None:
             self._flushed.set_result(None)
             self._flushed = None
-        if self._gathered:
-            self._commit()
 
     def _keep_spare(self, blocks: list[Block | PreparedRowGroup]) -> None:
         """Reuse blocks, whose memory is warm; free them when a burst is over.

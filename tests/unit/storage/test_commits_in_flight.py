@@ -54,8 +54,13 @@ class Attached:
     def __init__(self, data: Path, files: HeldFiles, **options: Any) -> None:
         self.files = files
         self.log = ArrowLog(data, LogOptions(waiting_bytes_max=1000, **options), files=files)
+        self.answering: Callable[[], object] = lambda: None
         self._moved = asyncio.Event()
-        self.log.attach(TopicTable(), self._moved.set)
+        self.log.attach(TopicTable(), self._settled)
+
+    def _settled(self) -> None:
+        self.answering()
+        self._moved.set()
 
     def append(self, value: bytes) -> Receipt:
         return self.log.append_record(message("t", value))
@@ -169,6 +174,28 @@ def test_a_log_that_is_closed_while_a_commit_is_in_flight_keeps_what_waits_behin
         assert reopened.values() == [b"in flight", b"waits"]
         assert reopened.log.next_offset == 2
         reopened.log.close()
+
+    run(use())
+
+
+def test_the_next_commit_is_written_while_clients_of_the_one_before_are_answered(
+    tmp_path: Path,
+) -> None:
+    async def use() -> None:
+        files = HeldFiles()
+        used = Attached(tmp_path, files)
+        await used.put(b"first")
+        files.hold()
+        used.append(b"in flight")
+        assert await asyncio.to_thread(files.waiting.wait, SECONDS_MAX)
+        last = used.append(b"behind it")
+        writing: list[bool] = []
+        used.answering = lambda: writing.append(files.waiting.wait(SECONDS_MAX))
+        files.waiting.clear()
+        files.free.set()
+        await used.until(lambda: is_safe(last, used.log))
+        assert writing[0], "the writer has the next commit before this callback returns"
+        used.log.close()
 
     run(use())
 
