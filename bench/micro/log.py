@@ -60,12 +60,13 @@ READ_BYTES_MIN = 1_000_000_000
 class Source:
     """Batches scanned from frames of `topic_count` topics in turn.
 
-    `known` topics exist before.
+    They exist before, and `known` topics in all: a batch is a whole read, while a scan stops after
+    some new topics.
     """
 
     def __init__(self, topic_count: int, *, known: int = 0, batches_min: int = 8) -> None:
         self.topics = TopicTable()
-        for number in range(known):
+        for number in range(max(known, topic_count)):
             self.topics.intern(_name(number).decode())
         frames = [_frame(number) for number in range(topic_count)]
         per_batch = BUFFER_BYTES // len(frames[0])
@@ -75,11 +76,8 @@ class Source:
         for first in range(0, len(frames) - per_batch + 1, per_batch):
             batch = Batch()
             buffer = b"".join(frames[first : first + per_batch])
-            end = 0
-            while end < len(buffer):  # a scan stops after a number of new topics
-                start, end = end, kernel.scan(buffer, end, batch, self.topics, SENDER)
-                if end == start:
-                    raise AssertionError("the scan did not take the whole buffer")
+            if kernel.scan(buffer, 0, batch, self.topics, SENDER) != len(buffer):
+                raise AssertionError("the scan did not take the whole buffer")
             self.batches.append(batch)
         self._next = 0
 

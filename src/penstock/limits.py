@@ -620,7 +620,7 @@ ROUTES_SWEPT_MAX: Final = 5_000
 """Unused patterns that are removed from the routes together."""
 PLANS_MAX: Final = 4_096
 PLANS_BYTES_MAX: Final = 32 * MIB
-"""Combinations of routes whose audiences are cached, and their bytes, about."""
+"""Combinations of kinds of routes whose audiences are cached, and their bytes, about."""
 ROUTED_ROWS_MAX: Final = 20_000
 ROUTED_ROWS_MIN: Final = 256
 """Messages of one batch: the first, divided by the number of patterns that may match each, but not

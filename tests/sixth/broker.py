@@ -31,7 +31,7 @@ OK = encode("ok")
 class LinesEncoder(Encoder):
     """Encodes rows as `msg` lines: without a kernel, row by row."""
 
-    def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder, wanted: bytes | None) -> bytes:
+    def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder) -> bytes:
         """See Encoder."""
         topics = self.context.topics
         return b"".join(

@@ -111,26 +111,41 @@ class Batch:
         """Return whether a stored message is never delivered: it is private, or not a publish."""
 
     def routes(self, route_of_topic: array[int], *, route_count: int) -> tuple[int, ...]:
-        """Return the distinct routes of the batch's topics, in the order of their first rows.
+        """Return the distinct routes of the batch's topics in ascending order.
 
         `route_of_topic` has an unsigned 32-bit route for each topic id, below `route_count`; topics
         beyond its end have route 0. Hidden rows are ignored.
         """
 
+    def kinds(
+        self, route_of_topic: array[int], kind_of_route: array[int], *, kind_count: int
+    ) -> tuple[int, ...]:
+        """Return the distinct kinds of the routes of the batch's topics, as `routes` does.
+
+        `kind_of_route` has a kind for each route, below `kind_count`; routes beyond its end have
+        kind 0.
+        """
+
     def select(
-        self, route_of_topic: array[int], wanted: bytes | bytearray, *, value_bytes_max: int = ...
+        self,
+        route_of_topic: array[int],
+        wanted: bytes | bytearray | None,
+        *,
+        kind_of_route: array[int] | None = None,
+        value_bytes_max: int = ...,
     ) -> memoryview[int]:
         """Return the rows whose route is marked in `wanted` and whose value fits `value_bytes_max`.
 
-        `wanted` has one byte for each route; routes beyond its end are not wanted. Hidden rows are
-        never selected.
+        `wanted` has one byte for each route, or with `kind_of_route` for each kind of route; those
+        beyond its end are not wanted. None stands for all routes. Hidden rows are never selected.
         """
 
     def select_piece(
         self,
         route_of_topic: array[int],
-        wanted: bytes | bytearray,
+        wanted: bytes | bytearray | None,
         *,
+        kind_of_route: array[int] | None = None,
         first_row: int = 0,
         last_row: int | None = None,
         bytes_max: int = ...,

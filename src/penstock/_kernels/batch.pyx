@@ -6,11 +6,12 @@ any number of threads may encode from it. `stored.load` fills a batch from the l
 scan; the buffer is then a group of the log, and encoders read the Arrow columns in place.
 """
 
+from cpython.array cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from penstock._kernels.frame cimport load16, load32, load64
 
@@ -300,58 +301,30 @@ cdef class Batch:
             entry += 1
         return b"".join(parts)
 
-    def routes(self, const uint32_t[::1] route_of_topic not None, *, uint32_t route_count):
-        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
-        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
-        cdef const uint8_t *flags = self.columns.flags if self.source == STORED else NULL
-        cdef uint32_t row = 0, route = 0, last = 0xFFFFFFFF
-        cdef uint8_t *seen
-        cdef list found
-        if self.columns.count == 1 and not flags:
-            route = route_at(route_of, known, self.columns.topic[0])
-            if route >= route_count:
-                raise IndexError(f"route {route} of {route_count}")
-            return (route,)
-        found = []
-        self.read()
-        seen = <uint8_t *>calloc(route_count + 1, 1)
-        try:
-            if not seen:
-                raise MemoryError
-            while True:
-                while row < self.columns.count:
-                    route = route_at(route_of, known, self.columns.topic[row])
-                    if (
-                        route != last
-                        and (route >= route_count or not seen[route])
-                        and not (flags and flags[row] & HIDDEN)
-                    ):
-                        break
-                    row += 1
-                if row == self.columns.count:
-                    return tuple(found)
-                if route >= route_count:
-                    raise IndexError(f"route {route} of {route_count}")
-                seen[route] = 1
-                last = route
-                found.append(route)
-        finally:
-            free(seen)
-            self.unread()
+    def routes(self, array route_of_topic not None, *, uint32_t route_count):
+        return distinct(self, labels_of(route_of_topic, None), route_count)
+
+    def kinds(
+        self,
+        array route_of_topic not None,
+        array kind_of_route not None,
+        *,
+        uint32_t kind_count,
+    ):
+        return distinct(self, labels_of(route_of_topic, kind_of_route), kind_count)
 
     def select(
         self,
-        const uint32_t[::1] route_of_topic not None,
-        const uint8_t[::1] wanted not None,
+        array route_of_topic not None,
+        const uint8_t[::1] wanted,
         *,
+        array kind_of_route=None,
         uint32_t value_bytes_max=0xFFFFFFFF,
     ):
-        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
-        cdef const uint8_t *marks = &wanted[0] if wanted.shape[0] else NULL
-        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
-        cdef uint32_t route_count = <uint32_t>wanted.shape[0]
+        cdef Labels labels = labels_of(route_of_topic, kind_of_route)
+        cdef Marks marks = marks_of(wanted)
         cdef const uint8_t *flags = self.columns.flags if self.source == STORED else NULL
-        cdef uint32_t row, route, found = 0
+        cdef uint32_t row, label, found = 0
         cdef uint32_t *rows
         cdef bytes result
         self.read()
@@ -359,11 +332,10 @@ cdef class Batch:
             result = PyBytes_FromStringAndSize(NULL, self.columns.count * sizeof(uint32_t))
             rows = <uint32_t *>PyBytes_AS_STRING(result)
             for row in range(self.columns.count):
-                route = route_at(route_of, known, self.columns.topic[row])
+                label = label_at(&labels, self.columns.topic[row])
                 rows[found] = row
                 if (
-                    route < route_count
-                    and marks[route]
+                    is_marked(&marks, label)
                     and self.columns.value_length[row] <= value_bytes_max
                     and not (flags and flags[row] & HIDDEN)
                 ):
@@ -374,9 +346,10 @@ cdef class Batch:
 
     def select_piece(
         self,
-        const uint32_t[::1] route_of_topic not None,
-        const uint8_t[::1] wanted not None,
+        array route_of_topic not None,
+        const uint8_t[::1] wanted,
         *,
+        array kind_of_route=None,
         uint32_t first_row=0,
         object last_row=None,
         uint64_t bytes_max=0xFFFFFFFFFFFFFFFF,
@@ -384,12 +357,10 @@ cdef class Batch:
         uint32_t without_sender=0,
         uint32_t own_from_row=0,
     ):
-        cdef const uint32_t *route_of = &route_of_topic[0] if route_of_topic.shape[0] else NULL
-        cdef const uint8_t *marks = &wanted[0] if wanted.shape[0] else NULL
-        cdef uint32_t known = <uint32_t>route_of_topic.shape[0]
-        cdef uint32_t route_count = <uint32_t>wanted.shape[0]
+        cdef Labels labels = labels_of(route_of_topic, kind_of_route)
+        cdef Marks marks = marks_of(wanted)
         cdef bint stored = self.source == STORED
-        cdef uint32_t end, row, route, found = 0
+        cdef uint32_t end, row, label, found = 0
         cdef uint64_t size = 0
         cdef uint32_t *rows
         cdef bytes result
@@ -400,10 +371,9 @@ cdef class Batch:
             result = PyBytes_FromStringAndSize(NULL, (end - row) * sizeof(uint32_t))
             rows = <uint32_t *>PyBytes_AS_STRING(result)
             while row < end and size < bytes_max:
-                route = route_at(route_of, known, self.columns.topic[row])
+                label = label_at(&labels, self.columns.topic[row])
                 if (
-                    route < route_count
-                    and marks[route]
+                    is_marked(&marks, label)
                     and self.columns.value_length[row] <= value_bytes_max
                     and not (stored and self.columns.flags[row] & HIDDEN)
                     and not (
@@ -480,10 +450,93 @@ cdef Piece scanned_header(Batch batch, uint32_t row, Piece wanted) noexcept nogi
     return found
 
 
-cdef inline uint32_t route_at(
-    const uint32_t *route_of, uint32_t known, uint32_t topic
-) noexcept nogil:
-    return route_of[topic] if topic < known else 0
+cdef struct Labels:
+    # Which label each topic has: its route, or with `kinds` the kind of its route.
+    const uint32_t *routes
+    uint32_t route_count
+    const uint32_t *kinds
+    uint32_t kind_count
+    bint by_kind
+
+
+cdef Labels labels_of(array route_of_topic, array kind_of_route) except *:
+    cdef Labels labels
+    labels.routes = numbers_in(route_of_topic)
+    labels.route_count = <uint32_t>len(route_of_topic)
+    labels.by_kind = kind_of_route is not None
+    labels.kinds = NULL
+    labels.kind_count = 0
+    if labels.by_kind:
+        labels.kinds = numbers_in(kind_of_route)
+        labels.kind_count = <uint32_t>len(kind_of_route)
+    return labels
+
+
+cdef const uint32_t *numbers_in(array numbers) except? NULL:
+    """Return the items of an array, which must not change meanwhile."""
+    if numbers.ob_descr.typecode != b"I":
+        raise TypeError("routes and kinds are numbers of 32 bits")
+    return numbers.data.as_uints
+
+
+cdef inline uint32_t label_at(const Labels *labels, uint32_t topic) noexcept nogil:
+    cdef uint32_t route = labels.routes[topic] if topic < labels.route_count else 0
+    if not labels.by_kind:
+        return route
+    return labels.kinds[route] if route < labels.kind_count else 0
+
+
+cdef tuple distinct(Batch batch, Labels labels, uint32_t count):
+    """Return the distinct labels of the batch's rows in ascending order; all are below `count`."""
+    cdef const uint8_t *flags = batch.columns.flags if batch.source == STORED else NULL
+    cdef uint32_t row, label
+    cdef uint8_t *seen
+    cdef uint8_t *found
+    cdef list result
+    if batch.columns.count == 1 and not flags:
+        label = label_at(&labels, batch.columns.topic[0])
+        if label >= count:
+            raise IndexError(f"route or kind {label} of {count}")
+        return (label,)
+    result = []
+    batch.read()
+    seen = <uint8_t *>calloc(<size_t>count + 1, 1)
+    try:
+        if not seen:
+            raise MemoryError
+        for row in range(batch.columns.count):
+            if flags and flags[row] & HIDDEN:
+                continue
+            seen[min(label_at(&labels, batch.columns.topic[row]), count)] = 1
+        if seen[count]:
+            raise IndexError(f"a route or kind is not below {count}")
+        found = <uint8_t *>memchr(seen, 1, count)
+        while found:
+            result.append(found - seen)
+            found = <uint8_t *>memchr(found + 1, 1, seen + count - found - 1)
+        return tuple(result)
+    finally:
+        free(seen)
+        batch.unread()
+
+
+cdef struct Marks:
+    const uint8_t *data
+    uint32_t count
+    bint all
+
+
+cdef Marks marks_of(const uint8_t[::1] wanted):
+    """Return the marks of labels; None marks all."""
+    cdef Marks marks
+    marks.all = wanted is None
+    marks.count = 0 if marks.all else <uint32_t>wanted.shape[0]
+    marks.data = &wanted[0] if marks.count else NULL
+    return marks
+
+
+cdef inline bint is_marked(const Marks *marks, uint32_t label) noexcept nogil:
+    return marks.all or (label < marks.count and marks.data[label])
 
 
 cdef int find_sender(Batch batch, const uint8_t *uuid) noexcept nogil:

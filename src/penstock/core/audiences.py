@@ -1,14 +1,17 @@
-"""Which subscribers get which rows of a batch, by the routes that the batch has.
+"""Which subscribers get which rows of a batch, by the kinds of routes that the batch has.
 
 A batch may have thousands of routes, each for a pattern of its own, and still few distinct sets of
-subscribers. So patterns that the same sessions have are looked at as one, and so are routes whose
-patterns come down to the same sets of sessions.
+subscribers. So patterns that the same sessions have are looked at as one, and routes whose patterns
+come down to the same sets of sessions are of one *kind*. Kinds have numbers, which are looked up
+for each message in the kernel.
 """
 
-from collections import defaultdict
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from sys import getsizeof
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from penstock._kernels.batch import Batch
 from penstock.limits import PLANS_BYTES_MAX, PLANS_MAX, ROUTE_PATTERNS_MAX
 from penstock.model import ByteOrder
 from penstock.patterns import CanonicalPattern
@@ -24,7 +27,7 @@ __all__ = [
     "RouteMark",
     "SubscribedPattern",
     "Subscriber",
-    "mark_routes",
+    "marks_of",
 ]
 
 
@@ -47,11 +50,13 @@ class Encoding(NamedTuple):
 class Audience(NamedTuple):
     """Subscribers that get the same rows of a batch in the same bytes.
 
-    `wanted` marks the routes whose rows they get; None stands for all rows.
+    `wanted` marks the kinds of routes whose rows they get, and `kind_of_route` has the kind of each
+    route; None stands for all rows.
     """
 
     encoding: Encoding
     wanted: bytes | None
+    kind_of_route: "array[int]"
     sessions: list["Session"]
 
 
@@ -74,115 +79,117 @@ class _SessionSet:
         self.sessions = sessions
 
 
-class _RouteKind:
-    """The session sets of one or more routes: messages on them go to the same sessions."""
-
-    __slots__ = ("sets",)
-
-    def __init__(self, sets: tuple[_SessionSet, ...]) -> None:
-        self.sets = sets
-
-
-_NO_SESSIONS = _RouteKind(())
+_UNKNOWN: Final = 0
+"""The kind of routes that were not looked at yet."""
+_NUMBER_BYTES: Final = 28
+"""Memory of a number in the key of a plan."""
 
 PatternsOf: TypeAlias = Callable[[Sequence[int]], Mapping[int, Iterable[SubscribedPattern]]]
 """Returns the patterns of routes, given by number. A route without patterns may be absent."""
 
 
 class Audiences:
-    """Finds the audiences of a combination of routes, and keeps them until subscriptions change."""
+    """Finds the audiences of a batch, and keeps them by the kinds of its routes.
+
+    What was found holds until subscriptions change. It keeps its meaning then, for a delivery that
+    is under way: kinds that are found later have other tables.
+    """
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[int, ...], list[Audience]] = {}
-        self._plans_bytes = 0
-        self._kind_of_route: dict[int, _RouteKind] = {}
-        self._kinds: dict[tuple[_SessionSet, ...], _RouteKind] = {(): _NO_SESSIONS}
-        self._kinds_sets = 0  # session sets of all kinds together
-        self._set_of_pattern: dict[SubscribedPattern, _SessionSet | None] = {}
-        self._sets: dict[frozenset[Session], _SessionSet] = {}
+        self._clear_plans()
+        self._clear_kinds()
 
     def clear(self) -> None:
         """Forget all audiences, because subscriptions or the numbers of routes change."""
         self._clear_plans()
         self._clear_kinds()
 
-    def of_routes(self, numbers: tuple[int, ...], patterns_of: PatternsOf) -> list[Audience]:
-        """Return the audiences of a batch with these routes; each subscriber is in one of them."""
-        plan = self._plans.get(numbers)
+    def of_batch(
+        self,
+        batch: Batch,
+        route_of_topic: "array[int]",
+        patterns_of: PatternsOf,
+        *,
+        route_count: int,
+    ) -> list[Audience]:
+        """Return the audiences of a batch; each subscriber is in one of them.
+
+        `route_of_topic` and `route_count` are as in `Batch.routes`.
+        """
+        count = len(self._sets_of_kind)
+        kinds = batch.kinds(route_of_topic, self._kind_of_route, kind_count=count)
+        if _UNKNOWN in kinds:
+            self._learn(batch.routes(route_of_topic, route_count=route_count), patterns_of)
+            count = len(self._sets_of_kind)
+            kinds = batch.kinds(route_of_topic, self._kind_of_route, kind_count=count)
+        plan = self._plans.get(kinds)
         if plan is None:
-            plan = self._find(numbers, patterns_of)
-            size = 8 * len(numbers) + sum(
-                len(each.wanted or b"") + 8 * len(each.sessions) for each in plan
-            )
+            plan = self._find(kinds)
+            size = getsizeof(kinds) + _NUMBER_BYTES * len(kinds) + getsizeof(plan)
+            for each in plan:
+                size += getsizeof(each) + getsizeof(each.wanted) + getsizeof(each.sessions)
             if len(self._plans) >= PLANS_MAX or self._plans_bytes + size > PLANS_BYTES_MAX:
                 self._clear_plans()
-            self._plans[numbers] = plan
+            self._plans[kinds] = plan
             self._plans_bytes += size
         return plan
 
     def _clear_plans(self) -> None:
-        self._plans.clear()
+        self._plans: dict[tuple[int, ...], list[Audience]] = {}
         self._plans_bytes = 0
 
     def _clear_kinds(self) -> None:
-        self._kind_of_route.clear()
-        self._kinds = {(): _NO_SESSIONS}
-        self._kinds_sets = 0
-        self._set_of_pattern.clear()
-        self._sets.clear()
+        self._kind_of_route = array("I")
+        self._sets_of_kind: list[tuple[_SessionSet, ...]] = [(), ()]  # unknown; no sessions
+        self._kind_of_sets: dict[tuple[_SessionSet, ...], int] = {(): 1}
+        self._kinds_sets = 0  # session sets of all kinds together
+        self._set_of_pattern: dict[SubscribedPattern, _SessionSet | None] = {}
+        self._sets: dict[frozenset[Session], _SessionSet] = {}
 
-    def _find(self, numbers: tuple[int, ...], patterns_of: PatternsOf) -> list[Audience]:
-        routes_of_kind = self._routes_of_kind(numbers, patterns_of)
-        kinds_of_set: dict[_SessionSet, list[_RouteKind]] = {}
-        for kind in routes_of_kind:
-            for session_set in kind.sets:
+    def _find(self, numbers: tuple[int, ...]) -> list[Audience]:
+        kinds_of_set: dict[_SessionSet, list[int]] = {}
+        for kind in numbers:
+            for session_set in self._sets_of_kind[kind]:
                 kinds_of_set.setdefault(session_set, []).append(kind)
         sets_of_session: dict[Session, list[_SessionSet]] = {}
         for session_set in kinds_of_set:
             for session in session_set.sessions:
                 sets_of_session.setdefault(session, []).append(session_set)
         # Most sessions share their sets with others: find the kinds of routes of each once.
-        kinds_of_sets: dict[tuple[_SessionSet, ...], frozenset[_RouteKind]] = {}
-        groups: dict[tuple[Encoding, frozenset[_RouteKind]], list[Session]] = {}
+        kinds_of_sets: dict[tuple[_SessionSet, ...], frozenset[int]] = {}
+        groups: dict[tuple[Encoding, frozenset[int]], list[Session]] = {}
         for session, sets in sets_of_session.items():
             kinds = kinds_of_sets.get(tuple(sets))
             if kinds is None:
                 kinds = frozenset(kind for each in sets for kind in kinds_of_set[each])
                 kinds_of_sets[tuple(sets)] = kinds
             groups.setdefault((session.encoding, kinds), []).append(session)
-        marks: dict[frozenset[_RouteKind], bytes | None] = {
-            kinds: None
-            if len(kinds) == len(routes_of_kind)
-            else mark_routes(number for kind in kinds for number in routes_of_kind[kind])
+        marks = {
+            kinds: None if len(kinds) == len(numbers) else marks_of(kinds)
             for kinds in kinds_of_sets.values()
         }
         return [
-            Audience(encoding, marks[kinds], sessions)
+            Audience(encoding, marks[kinds], self._kind_of_route, sessions)
             for (encoding, kinds), sessions in groups.items()
         ]
 
-    def _routes_of_kind(
-        self, numbers: tuple[int, ...], patterns_of: PatternsOf
-    ) -> dict[_RouteKind, list[int]]:
-        """Return the routes of each kind."""
+    def _learn(self, routes: Sequence[int], patterns_of: PatternsOf) -> None:
+        """Find the kinds of routes that are not known; there is one at least."""
+        if len(self._sets_of_kind) + self._kinds_sets > ROUTE_PATTERNS_MAX:
+            self.clear()
         known = self._kind_of_route
-        if len(known) + self._kinds_sets > ROUTE_PATTERNS_MAX:
-            self._clear_kinds()
-        unknown = [number for number in numbers if number not in known]
-        if unknown:
-            patterns = patterns_of(unknown)
-            for number in unknown:
-                known[number] = self._kind(patterns.get(number, ()))
-        found: defaultdict[_RouteKind, list[int]] = defaultdict(list)
-        for number in numbers:
-            found[known[number]].append(number)
-        return found
+        known.frombytes(bytes(known.itemsize * max(max(routes) + 1 - len(known), 0)))
+        unknown = [number for number in routes if not known[number]]
+        patterns = patterns_of(unknown)
+        for number in unknown:
+            known[number] = self._kind(patterns.get(number, ()))
 
-    def _kind(self, patterns: Iterable[SubscribedPattern]) -> _RouteKind:
+    def _kind(self, patterns: Iterable[SubscribedPattern]) -> int:
         sets = tuple(dict.fromkeys(filter(None, map(self._session_set, patterns))))
-        kind = self._kinds.get(sets)
+        kind = self._kind_of_sets.get(sets)
         if kind is None:
-            kind = self._kinds[sets] = _RouteKind(sets)
+            kind = self._kind_of_sets[sets] = len(self._sets_of_kind)
+            self._sets_of_kind.append(sets)
             self._kinds_sets += len(sets)
         return kind
 
@@ -201,8 +208,8 @@ class Audiences:
         return found
 
 
-def mark_routes(numbers: Iterable[int]) -> bytes:
-    """Return marks of the routes with these numbers, which are not empty."""
+def marks_of(numbers: Iterable[int]) -> bytes:
+    """Return marks of routes or kinds with these numbers, which are not empty."""
     listed = list(numbers)
     marks = bytearray(max(listed) + 1)
     for number in listed:

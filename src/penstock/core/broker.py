@@ -179,7 +179,7 @@ class Broker:
         self.roaming: Roaming | None = None
         self.requests = Requests(self.timers, self.slices, clock)
         self.services = Services(self.requests, RemoteServices(self.requests, self.timers))
-        self.encoders = Encoders(self.topics, self.router, self.counters)
+        self.encoders = Encoders(self.topics, self.counters)
         self.stored = StoredCounts(log, reader)
         """Bytes of each principal in the log."""
         self.hooks = Hooks(self.timers, clock, self.encoders.forward_ids.take)

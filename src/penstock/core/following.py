@@ -256,19 +256,19 @@ class Following:
         but: int = 0,
     ) -> Iterator[_Piece]:
         """Yield the frames of an audience, leaving out those of the sender `but`."""
-        wanted = audience.wanted or self._router.every_route
         marked = any(session.mark is not None for session in audience.sessions)
         while row < len(batch):
             start = row
             rows, row = batch.select_piece(
                 self._router.route_of_topic,
-                wanted,
+                audience.wanted,
+                kind_of_route=audience.kind_of_route,
                 first_row=start,
                 bytes_max=CATCH_UP_PIECE_BYTES,
                 without_sender=but,
             )
             if len(rows):
-                frames = self._encoders.encode(audience.encoding, batch, rows, audience.wanted)
+                frames = self._encoders.encode(audience.encoding, batch, rows)
                 places = b""
                 if marked:
                     encoded = self._encoders.encoded

@@ -191,7 +191,7 @@ class HistoryWriter:
             if size >= CATCH_UP_PIECE_BYTES or len(rows) >= LAST_RUN_TOPICS:
                 break
         if rows:
-            self._send(session, batch, memoryview(rows), wanted, place=(partition, base))
+            self._send(session, batch, memoryview(rows), place=(partition, base))
 
     def skip_last(self, session: Session, last: LastRows, offset: int, reason: str) -> None:
         """Continue at `offset`; count and log the last messages before it that cannot be read."""
@@ -281,7 +281,7 @@ class HistoryWriter:
         if next_row <= row:
             raise AssertionError(f"row {row} of {len(batch)} is not advanced")
         if len(rows):
-            self._send(session, batch, rows, wanted, place=place)
+            self._send(session, batch, rows, place=place)
         return next_row
 
     def _send(
@@ -289,15 +289,12 @@ class HistoryWriter:
         session: Session,
         batch: Batch,
         rows: "memoryview[int]",
-        wanted: bytes,
         *,
         place: tuple[Partition, int],
     ) -> None:
         """Write some rows, behind their positions if the client has asked for them."""
         partition, base = place
-        frames, rows_sent = self._encode(
-            session, batch, rows, wanted, place=(partition.number, base)
-        )
+        frames, rows_sent = self._encode(session, batch, rows, place=(partition.number, base))
         if session.mark is not None:
             final = not isinstance(partition, OwnPartition)
             places = self._marks.places(
@@ -312,7 +309,6 @@ class HistoryWriter:
         session: Session,
         batch: Batch,
         rows: "memoryview[int]",
-        wanted: bytes,
         *,
         place: tuple[int, int],
     ) -> tuple[bytes | memoryview, Rows]:
@@ -322,12 +318,12 @@ class HistoryWriter:
         """
         encoding = session.encoding
         if len(rows) > CATCH_UP_SHARED_ROWS_MAX:
-            frames = self._encoders.encode(encoding, batch, rows, wanted)
+            frames = self._encoders.encode(encoding, batch, rows)
             return frames, self._encoders.encoded
         key = (encoding, *place, rows.tobytes())
         shared = self._shared.get(key)
         if shared is None:
-            frames = self._encoders.encode(encoding, batch, rows, wanted)
+            frames = self._encoders.encode(encoding, batch, rows)
             if len(frames) < CATCH_UP_SHARED_BYTES_MIN:
                 return frames, self._encoders.encoded
             shared = self._shared[key] = _SharedFrames(frames)

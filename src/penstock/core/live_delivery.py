@@ -149,8 +149,10 @@ class LiveDelivery:
         self, audience: Audience, wanted: bytes, batch: Batch
     ) -> tuple[bytes | Gathered, int]:
         """Return the frames for an audience that gets some of the rows, and their number."""
-        rows = batch.select(self._router.route_of_topic, wanted)
-        frames = self._encoders.encode(audience.encoding, batch, rows, wanted)
+        rows = batch.select(
+            self._router.route_of_topic, wanted, kind_of_route=audience.kind_of_route
+        )
+        frames = self._encoders.encode(audience.encoding, batch, rows)
         self._encoded = self._encoders.encoded
         return frames, len(rows)
 

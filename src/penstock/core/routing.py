@@ -25,7 +25,7 @@ from penstock.core.audiences import (
     RouteMark,
     SubscribedPattern,
     Subscriber,
-    mark_routes,
+    marks_of,
 )
 from penstock.core.interest import Interest
 from penstock.core.slices import Slices
@@ -384,22 +384,25 @@ class Router:
             self._reroute(identifier, route.key)
         self._clear_audiences()
 
-    @property
-    def every_route(self) -> bytes:
-        """Marks of all routes."""
-        return b"\1" * len(self._routes)
-
     def wants(self, audience: Audience, topic: int) -> bool:
         """Return whether an audience gets messages of a topic, given by its id."""
         if audience.wanted is None:
             return True
         route = self.route_of_topic[topic] if topic < len(self.route_of_topic) else 0
-        return route < len(audience.wanted) and bool(audience.wanted[route])
+        kinds = audience.kind_of_route
+        kind = kinds[route] if route < len(kinds) else 0
+        return kind < len(audience.wanted) and bool(audience.wanted[kind])
 
     def audiences(self, batch: Batch) -> list[Audience]:
         """Return the audiences of `batch`; each subscriber is in one of them."""
-        numbers = self._numbers(batch)
-        return self._audiences.of_routes(numbers, partial(self._patterns_of, batch))
+        if len(self._topics) != len(self.route_of_topic):
+            self.learn_topics()
+        return self._audiences.of_batch(
+            batch,
+            self.route_of_topic,
+            partial(self._patterns_of, batch),
+            route_count=len(self._routes),
+        )
 
     def wanted(self, batch: Batch, session: Subscriber, chosen: Callable[[str], bool]) -> bytes:
         """Mark the routes of `batch` that have a chosen pattern of a session; empty if none has."""
@@ -409,7 +412,7 @@ class Router:
                 chosen(text) for pattern in patterns for text in pattern.sessions.get(session, ())
             ):
                 found.append(number)
-        return mark_routes(found) if found else b""
+        return marks_of(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
         """Return all subscribers of topic `name`, each once."""

@@ -35,7 +35,6 @@ __all__ = ["Appends", "BlockLimits", "Runs", "TopicNotes"]
 log = structlog.get_logger("penstock.log")
 
 _NO_ROUTES: Final = array("I")
-"""A table of routes in which all topics have route 0."""
 _DURABILITIES: Final = tuple(Durability)  # by number
 _SPARE_SECONDS: Final = 10.0
 """How long unused blocks are kept for the next burst, at least; at most twice as long."""
@@ -183,7 +182,7 @@ class Appends:
         topics = self.open()
         size_max = self.limits.value_bytes_max
         if size_max is not None:
-            fitting = batch.select(_NO_ROUTES, b"\1", value_bytes_max=size_max)
+            fitting = batch.select(_NO_ROUTES, None, value_bytes_max=size_max)
             if len(fitting) < len(batch):
                 raise self._too_large()
         rules = self._options.durability

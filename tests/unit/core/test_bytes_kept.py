@@ -7,16 +7,17 @@ import pytest
 
 from penstock._kernels import lamamq as kernel
 from penstock.core import audiences
-from penstock.core.audiences import Audiences, Encoding
+from penstock.core.audiences import Audiences, Encoding, SubscribedPattern
 from penstock.core.hooks import EventKind, Hook, Hooks
 from penstock.core.timers import Timers
 from penstock.errors import InvalidHook, InvalidPattern, TooManySubscriptions
 from penstock.middleware import HookStrategy
-from penstock.patterns import compile_pattern
+from penstock.patterns import canonical_pattern, compile_pattern
 from penstock.protocols import PROTOCOLS
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.publishes import publish
 from tests.unit.core.test_broker import join, new_broker
+from tests.unit.core.test_routing import audiences_of, new_session
 
 LAMAMQ = PROTOCOLS["lamamq"]
 
@@ -75,15 +76,18 @@ def test_cached_plans_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert 1 < seen < 63
 
 
-@pytest.mark.parametrize(("limit", "most"), [("PLANS_MAX", 3), ("PLANS_BYTES_MAX", 3 * 8)])
+@pytest.mark.parametrize(("limit", "most"), [("PLANS_MAX", 3), ("PLANS_BYTES_MAX", 1_200)])
 def test_three_plans_are_cached_if_that_is_the_limit(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(audiences, limit, most)
     found = Audiences()
+    patterns = [SubscribedPattern(canonical_pattern(str(number))) for number in range(4)]
+    for number, pattern in enumerate(patterns):
+        pattern.sessions[new_session(number)] = (str(number),)
     kept = []
     for number in range(4):
-        assert found.of_routes((number,), lambda _: {}) == []  # 8 bytes for the number
+        audiences_of(found, [number], lambda numbers: {each: [patterns[each]] for each in numbers})
         kept.append(len(found._plans))
     assert kept == [1, 2, 3, 1]
 

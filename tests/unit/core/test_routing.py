@@ -1,6 +1,7 @@
 """Routing, compared with a plain search over all subscriptions."""
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -12,8 +13,10 @@ from penstock.core import audiences as audiences_module
 from penstock.core import routing, topic_index
 from penstock.core.access import ANYONE
 from penstock.core.audiences import (
+    Audience,
     Audiences,
     Encoding,
+    PatternsOf,
     RouteMark,
     SubscribedPattern,
     Subscriber,
@@ -50,13 +53,29 @@ def batch_of(topics: TopicTable, names: list[str]) -> Batch:
     return batch
 
 
+def audiences_of(
+    audiences: Audiences, routes: Sequence[int], patterns_of: PatternsOf
+) -> list[Audience]:
+    """The audiences of a batch with a message on each of these routes."""
+    batch = Batch()
+    rows = [(route, 0, 1) for route in routes]
+    protocol = PROTOCOLS["rheos1"].number
+    batch.fill(b"v", rows, protocol=protocol, order="little", sender=SENDER)
+    count = max(routes) + 1
+    return audiences.of_batch(batch, array("I", range(count)), patterns_of, route_count=count)
+
+
 def rows_of(router: Router, batch: Batch) -> dict[int, list[int]]:
     """The rows that each session gets, by its number."""
     found: dict[int, list[int]] = {}
     for audience in router.audiences(batch):
         rows = list(range(len(batch)))
         if audience.wanted is not None:
-            rows = list(batch.select(router.route_of_topic, audience.wanted))
+            rows = list(
+                batch.select(
+                    router.route_of_topic, audience.wanted, kind_of_route=audience.kind_of_route
+                )
+            )
         for session in audience.sessions:
             assert session.number not in found, "a session is in one audience only"
             assert session.encoding == audience.encoding
@@ -114,6 +133,64 @@ def test_many_patterns_of_a_session_are_looked_at_once(monkeypatch: pytest.Monke
     assert audience.sessions == [session]
 
 
+def test_routes_in_any_order_have_one_plan_for_each_set_of_subscribers() -> None:
+    topics = TopicTable()
+    router = new_router(topics)
+    one, two = new_session(1), new_session(2)
+    names = [f"t/{number}" for number in range(60)]
+    for number, name in enumerate(names):
+        router.subscribe(one if number % 3 else two, name)
+    randomness = random.Random(1)
+    for _ in range(100):
+        chosen = randomness.choices(names, k=20)
+        found = rows_of(router, batch_of(topics, chosen))
+        assert found[1] == [row for row, name in enumerate(chosen) if names.index(name) % 3]
+        assert found[2] == [row for row, name in enumerate(chosen) if not names.index(name) % 3]
+    assert len(router._audiences._plans) == 1
+
+
+def test_a_number_of_a_route_that_is_used_again_does_not_keep_its_kind() -> None:
+    topics, slices = TopicTable(), SteppedSlices()
+    router = Router(topics, slices)
+    old, new = new_session(1), new_session(2)
+    router.subscribe(old, "a")
+    batch = batch_of(topics, ["a"])
+    assert rows_of(router, batch) == {1: [0]}
+    number = router.route_of_topic[0]
+    topics.intern("b")
+    router.subscribe(new, "b")
+    assert rows_of(router, batch_of(topics, ["b"])) == {2: [0]}
+    router.remove_topic(0)  # the route of "a" has no topic left
+    topics.remove(0)
+    router.learn_topics()
+    router.subscribe(new, "c")
+    router.subscribe(new, "d")
+    found = rows_of(router, batch_of(topics, ["c", "d"]))
+    assert number in list(router.route_of_topic)[1:], "the number was used again"
+    assert found == {2: [0, 1]}
+
+
+def test_an_audience_keeps_its_meaning_while_subscriptions_change() -> None:
+    topics = TopicTable()
+    router = new_router(topics)
+    one, two = new_session(1), new_session(2)
+    router.subscribe(one, "a")
+    router.subscribe(two, "b")
+    batch = batch_of(topics, ["a", "b", "b"])
+    found = router.audiences(batch)
+    router.subscribe(two, "x")
+    assert rows_of(router, batch_of(topics, ["x", "b"])) == {2: [0, 1]}  # kinds from the start
+    assert rows_of(router, batch_of(topics, ["a"])) == {1: [0]}
+    rows = {
+        each.sessions[0].number: list(
+            batch.select(router.route_of_topic, each.wanted, kind_of_route=each.kind_of_route)
+        )
+        for each in found
+    }
+    assert rows == {1: [0], 2: [1, 2]}
+    assert [router.wants(each, 0) for each in found] == [True, False]
+
+
 def test_a_pattern_of_consumer_groups_only_is_looked_at_once() -> None:
     class Counting(dict[Subscriber, tuple[str, ...]]):
         looks = 0
@@ -125,11 +202,11 @@ def test_a_pattern_of_consumer_groups_only_is_looked_at_once() -> None:
     pattern = SubscribedPattern(canonical_pattern("#"))
     pattern.sessions = counting = Counting({RouteMark(): ("#",)})
     audiences = Audiences()
-    assert audiences.of_routes((1, 2, 3), lambda numbers: dict.fromkeys(numbers, (pattern,))) == []
+    assert audiences_of(audiences, (1, 2, 3), lambda of: dict.fromkeys(of, (pattern,))) == []
     assert counting.looks == 1
     audiences.clear()
     counting[new_session(1)] = ("#",)
-    (found,) = audiences.of_routes((1,), lambda numbers: dict.fromkeys(numbers, (pattern,)))
+    (found,) = audiences_of(audiences, (1,), lambda of: dict.fromkeys(of, (pattern,)))
     assert [each.number for each in found.sessions] == [1]
 
 
@@ -145,9 +222,9 @@ def test_what_is_kept_of_routes_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
         def patterns_of(numbers: Sequence[int]) -> dict[int, tuple[SubscribedPattern, ...]]:
             return dict.fromkeys(numbers, tuple(own))  # noqa: B023
 
-        (found,) = audiences.of_routes((number,), patterns_of)
+        (found,) = audiences_of(audiences, (number,), patterns_of)
         assert {each.number for each in found.sessions} == set(range(20))
-        assert sum(map(len, audiences._kinds)) <= 100 + 20
+        assert sum(map(len, audiences._sets_of_kind)) <= 100 + 20
 
 
 def test_topics_that_come_after_the_subscription_are_routed_too() -> None:
@@ -343,6 +420,13 @@ class RoutingOracle:
         self.held = {key: value for key, value in self.held.items() if key[0] != session.number}
         self.router.leave(session)
 
+    def remove_topic(self) -> None:
+        live = [each for each in range(len(self.topics)) if self.topics.is_live(each)]
+        if live:
+            identifier = self.randomness.choice(live)
+            self.router.remove_topic(identifier)
+            self.topics.remove(identifier)
+
     def step(self) -> None:
         for _ in range(self.randomness.randrange(8)):
             self.slices.step()
@@ -386,8 +470,15 @@ def test_changes_in_any_order_while_slices_are_pending_agree_with_a_plain_search
     monkeypatch.setattr(topic_index, "BUCKET_MAX", 2)
     for seed in range(60):
         oracle = RoutingOracle(seed)
-        acts = [oracle.subscribe, oracle.unsubscribe, oracle.leave, oracle.step, oracle.publish]
-        for act in oracle.randomness.choices(acts, weights=[8, 4, 1, 6, 6], k=120):
+        acts = [
+            oracle.subscribe,
+            oracle.unsubscribe,
+            oracle.leave,
+            oracle.remove_topic,
+            oracle.step,
+            oracle.publish,
+        ]
+        for act in oracle.randomness.choices(acts, weights=[8, 4, 1, 2, 6, 6], k=120):
             act()
         oracle.slices.finish()
         assert all(oracle.held.values()), "every subscription takes effect in the end"

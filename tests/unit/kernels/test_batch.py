@@ -136,15 +136,44 @@ def test_rows_are_picked_by_route_and_size() -> None:
     routes = array.array("I", [0]) * len(topics)
     one, two, three = (topics.intern(f"channel/{n}") for n in (1, 2, 3))
     routes[one], routes[two], routes[three] = 4, 2, 4
-    assert batch.routes(routes, route_count=5) == (4, 2)
+    assert batch.routes(routes, route_count=5) == (2, 4)
     assert list(batch.select(routes, b"\0\0\0\0\1")) == [0, 2, 3, 4]
     assert list(batch.select(routes, b"\0\0\0\0\1", value_bytes_max=6)) == [0, 3, 4]
     assert list(batch.select(routes, b"\0\0\1")) == [1]
     assert list(batch.select(routes, b"")) == []
+    assert list(batch.select(routes, None)) == [0, 1, 2, 3, 4]
+    assert list(batch.select(routes, None, value_bytes_max=6)) == [0, 3, 4]
     assert list(batch.select(routes[:two], b"\1\0\0\0\0")) == [1, 3]  # unknown topics: route 0
-    assert batch.routes(routes[:two], route_count=5) == (4, 0)
+    assert batch.routes(routes[:two], route_count=5) == (0, 4)
     with pytest.raises(IndexError):
         batch.routes(routes, route_count=4)
+
+
+def test_rows_are_picked_by_the_kind_of_their_route() -> None:
+    batch = Batch()
+    rows = [(topic, 0, 1) for topic in (0, 1, 2, 1, 3)]
+    batch.fill(b"v", rows, protocol=PROTOCOLS["rheos1"].number, order="little", sender=SENDER)
+    routes = array.array("I", [1, 2, 2, 5])
+    kinds = array.array("I", [9, 7, 300])
+    assert batch.kinds(routes, kinds, kind_count=301) == (0, 7, 300)  # route 5 is not known
+    with pytest.raises(IndexError):
+        batch.kinds(routes, kinds, kind_count=300)
+    assert batch.kinds(array.array("I"), kinds, kind_count=10) == (9,)  # topics not known: route 0
+    assert batch.kinds(routes, array.array("I"), kind_count=1) == (0,)
+    with pytest.raises(TypeError, match="32 bits"):
+        batch.kinds(routes, array.array("H", kinds), kind_count=301)
+    wanted = bytearray(301)
+    assert list(batch.select(routes, wanted, kind_of_route=kinds)) == []
+    wanted[300] = 1
+    assert list(batch.select(routes, wanted, kind_of_route=kinds)) == [1, 2, 3]
+    wanted[0] = 1
+    assert list(batch.select(routes, wanted, kind_of_route=kinds)) == [1, 2, 3, 4]
+    found, _ = batch.select_piece(routes, wanted, kind_of_route=kinds, first_row=2)
+    assert list(found) == [2, 3, 4]
+    batch.fill(b"v", rows[3:4], protocol=PROTOCOLS["rheos1"].number, order="little", sender=SENDER)
+    assert batch.kinds(routes, kinds, kind_count=301) == (300,)
+    with pytest.raises(IndexError):
+        batch.kinds(routes, kinds, kind_count=300)
 
 
 def test_a_batch_of_one_row_has_the_route_of_its_topic() -> None:

@@ -1,5 +1,6 @@
 """The Block: rows of any protocol come out as the record schema says, read by Arrow."""
 
+import random
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -313,6 +314,21 @@ def test_as_many_topics_as_rows(topics: TopicTable) -> None:
     rows = rows_of(block)
     assert [row["topic"] for row in rows] == names
     assert [row["value"].decode() for row in rows] == names
+
+
+@pytest.mark.parametrize("rows", [1, 24, 25, 3000])
+def test_many_topics_in_another_order_than_they_were_made(topics: TopicTable, rows: int) -> None:
+    names = [f"device/{n}" for n in range(3000)]
+    for name in names:
+        topics.intern(name)
+    chosen = random.Random(rows).choices(names, k=rows)
+    frames = b"".join(publish(RHEOS2, "big", topic=n, value=n.encode()) for n in chosen)
+    batch = scan(frames, RHEOS2, "big", topics)
+    block = new_block()
+    for _ in range(2):
+        block.append(batch, topics, 0, b"s", durability=2)
+        assert [row["topic"] for row in rows_of(block)] == chosen
+        block.clear()
 
 
 def test_another_partition_than_the_first(topics: TopicTable) -> None:

@@ -8,7 +8,6 @@ from typing import Final, TypeAlias
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
-from penstock.core.routing import Router
 from penstock.limits import FORWARDS_RECALLED_MAX
 from penstock.model import ByteOrder
 
@@ -53,7 +52,6 @@ class EncoderContext:
     """The state of a broker that encoders need."""
 
     topics: TopicTable
-    router: Router
     counters: Counters
     forward_ids: ForwardIds
 
@@ -67,8 +65,8 @@ class Encoder(ABC):
         """The rows that are encoded: an encoder that leaves some out sets it."""
 
     @abstractmethod
-    def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder, wanted: bytes | None) -> bytes:
-        """Return the frames of `rows`; `wanted` marks the routes they are on, None all routes.
+    def encode(self, batch: Batch, rows: Rows, *, order: ByteOrder) -> bytes:
+        """Return the frames of `rows`.
 
         Rows that the protocol cannot carry are left out and counted.
         """

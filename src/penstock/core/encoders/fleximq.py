@@ -25,7 +25,6 @@ class FleximqEncoder(Encoder):
         rows: Rows,
         *,
         order: ByteOrder,  # noqa: ARG002  (fleximq has one)
-        wanted: bytes | None,  # noqa: ARG002
     ) -> bytes:
         """See Encoder."""
         try:

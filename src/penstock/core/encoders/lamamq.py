@@ -17,7 +17,6 @@ class LamamqEncoder(Encoder):
         rows: Rows,
         *,
         order: ByteOrder,
-        wanted: bytes | None,  # noqa: ARG002
     ) -> bytes:
         """See Encoder."""
         first = self.context.forward_ids.take(len(batch) if rows is None else len(rows))

@@ -17,7 +17,6 @@ class Rheos1Encoder(Encoder):
         rows: Rows,
         *,
         order: ByteOrder,  # noqa: ARG002  (Rheos has one)
-        wanted: bytes | None,  # noqa: ARG002
     ) -> bytes:
         """See Encoder."""
         return rheos1.encode(batch, self.context.topics, rows=rows)
@@ -32,7 +31,6 @@ class Rheos2Encoder(Encoder):
         rows: Rows,
         *,
         order: ByteOrder,  # noqa: ARG002  (Rheos has one)
-        wanted: bytes | None,  # noqa: ARG002
     ) -> bytes:
         """See Encoder."""
         return rheos2.encode(batch, self.context.topics, rows=rows)

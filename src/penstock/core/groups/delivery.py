@@ -316,7 +316,7 @@ class GroupDelivery:
                 if not wanted:
                     ledger.pass_over(end)
                 elif group.is_ordered:
-                    has_room = self._serve_in_order(group, stored, wanted)
+                    has_room = self._serve_in_order(group, stored)
                 else:
                     has_room = self._serve_spread(group, stored, wanted)
             if first < ledger.next_beside(base):
@@ -395,7 +395,7 @@ class GroupDelivery:
                 ):
                     break
                 rows.append(offset - base)
-            if not self._send(group, member, base, rows, wanted, deliveries=deliveries + 1):
+            if not self._send(group, member, base, rows, deliveries=deliveries + 1):
                 return False
             del waiting[: len(rows)]
         return True
@@ -444,7 +444,7 @@ class GroupDelivery:
                 room = self._room(group, member, min(part, len(selected) - at))
                 rows = array("I")
                 rows.frombytes(selected[at : at + room].tobytes())
-                if not self._send(group, member, base, rows, wanted):
+                if not self._send(group, member, base, rows):
                     return False
                 at += room
             row = selected[at] if at < len(selected) else next_row
@@ -466,7 +466,7 @@ class GroupDelivery:
                 is_read = route < len(wanted) and bool(wanted[route])
                 owners.place(topic, name=self._topics.name(topic), is_read=is_read)
 
-    def _serve_in_order(self, group: Group, stored: Stored, wanted: bytes) -> bool:
+    def _serve_in_order(self, group: Group, stored: Stored) -> bool:
         """Give new messages of a row group to the members of their topics.
 
         Stop at the first one whose member has no room.
@@ -497,7 +497,7 @@ class GroupDelivery:
             for member, rows in pieces:
                 while rows and rows[-1] >= limit:
                     rows.pop()
-                if rows and not self._send(group, member, base, rows, wanted):
+                if rows and not self._send(group, member, base, rows):
                     ledger.put_back(base, rows)  # they wait, so that the others can go on
             row = limit
             ledger.pass_over(base + row)
@@ -511,7 +511,6 @@ class GroupDelivery:
         member: Member,
         base: int,
         rows: "array[int]",
-        wanted: bytes,
         *,
         deliveries: int = 1,
     ) -> bool:
@@ -524,13 +523,13 @@ class GroupDelivery:
         protocol = session.encoding.protocol
         left_out = self._counters.messages_undeliverable[protocol]
         first_id = self._encoders.forward_ids.upcoming
-        frames = self._encoders.encode(session.encoding, self._batch, memoryview(rows), wanted)
+        frames = self._encoders.encode(session.encoding, self._batch, memoryview(rows))
         if self._counters.messages_undeliverable[protocol] != left_out and len(rows) > 1:
             # Some cannot be sent in this protocol: find out which.
             self._counters.messages_undeliverable[protocol] = left_out
             for row in rows:
                 one = array("I", (row,))
-                if not self._send(group, member, base, one, wanted, deliveries=deliveries):
+                if not self._send(group, member, base, one, deliveries=deliveries):
                     group.ledger.put_back(base, one)
             return True
         lease = group.ledger.lease(
