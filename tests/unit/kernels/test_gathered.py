@@ -59,8 +59,10 @@ def gather(
 def test_gathered_and_copied_frames_are_the_same(
     source: Protocol, source_order: ByteOrder, target: Protocol, target_order: ByteOrder
 ) -> None:
-    batch, topics = scanned(source, source_order, [LARGE, 3 * LARGE, 0, 5, LARGE, LARGE])
-    for rows in (None, memoryview(array.array("I", [0, 1, 2, 4])), memoryview(array.array("I"))):
+    sizes = [LARGE, 3 * LARGE, 0, 5, LARGE, LARGE, *[100] * 70, LARGE, 300, GATHERED_VALUE_BYTES_MIN]
+    batch, topics = scanned(source, source_order, sizes)
+    some = ([0, 1, 2, 4], [2, 3, *range(40, 79)], [4, 10, 11], [])
+    for rows in (None, *(memoryview(array.array("I", each)) for each in some)):
         copied = kernel_encode(target, target_order, batch, topics, rows)
         if rows is not None and not len(rows):
             assert copied == b""
@@ -75,6 +77,9 @@ def test_small_values_are_copied() -> None:
     batch.lends = True
     assert isinstance(kernel_encode(HERALD, "big", batch, topics), bytes)
     few = memoryview(array.array("I", [0]))
+    many, topics = scanned(HERALD, "big", [LARGE, *[GATHERED_VALUE_BYTES_MIN - 1] * 3])
+    many.lends = True
+    assert isinstance(kernel_encode(HERALD, "big", many, topics), bytes), "less than half is large"
     large, topics = scanned(HERALD, "big", [8, *[LARGE] * 9])
     large.lends = True
     assert isinstance(kernel_encode(HERALD, "big", large, topics), Gathered)
