@@ -587,7 +587,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._direct and self._gathers and not self._transport.get_write_buffer_size():
             sent = frames.send(self.descriptor)
         if sent < size:
-            self._send(frames.rest(sent))
+            for piece in frames.rest(sent):
+                self._send(piece)
 
     def _send(self, data: bytes | memoryview) -> None:
         if self._transport is None:
