@@ -50,5 +50,6 @@ class RowGroupEncoder:
         """Return consecutive buffers, their size in total and the checksum of the row group.
 
         Small columns are copied, into one buffer or into those before and after the values; the
-        others are the buffers of the columns. Raise ValueError if there are not as many buffers as a record batch has.
+        others are the buffers of the columns. Raise ValueError if there are not as many buffers as
+        a record batch has.
         """

@@ -59,7 +59,18 @@ def gather(
 def test_gathered_and_copied_frames_are_the_same(
     source: Protocol, source_order: ByteOrder, target: Protocol, target_order: ByteOrder
 ) -> None:
-    sizes = [LARGE, 3 * LARGE, 0, 5, LARGE, LARGE, *[100] * 70, LARGE, 300, GATHERED_VALUE_BYTES_MIN]
+    sizes = [
+        LARGE,
+        3 * LARGE,
+        0,
+        5,
+        LARGE,
+        LARGE,
+        *[100] * 70,
+        LARGE,
+        300,
+        GATHERED_VALUE_BYTES_MIN,
+    ]
     batch, topics = scanned(source, source_order, sizes)
     some = ([0, 1, 2, 4], [2, 3, *range(40, 79)], [4, 10, 11], [])
     for rows in (None, *(memoryview(array.array("I", each)) for each in some)):
@@ -137,7 +148,11 @@ def test_all_parts_are_sent_where_there_is_room() -> None:
             received = bytearray()
             sent = 0
             while sent < len(frames):
-                sent += frames.send(ours.fileno()) if not sent else ours.send(b"".join(frames.rest(sent)))
+                sent += (
+                    frames.send(ours.fileno())
+                    if not sent
+                    else ours.send(b"".join(frames.rest(sent)))
+                )
                 received += theirs.recv(1 << 22)
             while len(received) < len(frames):
                 received += theirs.recv(1 << 22)
