@@ -524,8 +524,8 @@ SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
 """A payload for several clients, each with its own header, that is written by itself, so that all
 of them share it; a smaller one is copied behind each header."""
 GATHERED_VALUE_BYTES_MIN: Final = 4 * KIB
-"""Values of this size on average are sent from where they were received, without a copy. Below it,
-the parts of a system call cost more than the copy."""
+"""Values of this size are sent from where they were received, without a copy, if they are at least
+half of what is sent. Below it, the parts of a system call cost more than the copy."""
 HANDOVER_BYTES_MAX: Final = 512 * KIB
 """Unsent bytes of one client that its transport may hold: more than the frames of one full read.
 The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""

@@ -20,8 +20,9 @@ cdef class Delivery:
     cdef Py_buffer view
     cdef bint holds_view
     cdef uint32_t refused          # a row that cannot be delivered, plus one
-    cdef Piece *pieces             # values that are not copied; NULL if all are
+    cdef Piece *pieces             # what is not copied; NULL if all is
     cdef uint32_t piece_count
+    cdef size_t piece_bytes_min    # with pieces: what is smaller is copied
 
     cdef inline uint32_t row(self, uint32_t position) noexcept nogil:
         return self.rows[position] if self.rows else position
@@ -34,10 +35,14 @@ cdef class Delivery:
         self, uint8_t *out, const uint8_t *end, const uint8_t *data, const uint8_t *data_end, size_t n
     ) noexcept nogil:
         """Copy the value of a row to `out`, or refer to it there; return where the rest goes."""
-        if not self.pieces:
+        if not self.refers(n):
             return put(out, end, data, data_end, n)
         self.refer(out, data, n)
         return out
+
+    cdef inline bint refers(self, size_t n) noexcept nogil:
+        """Return whether to refer to so many bytes, instead of a copy."""
+        return self.pieces and n >= self.piece_bytes_min
 
     cdef inline void refer(self, uint8_t *out, const uint8_t *data, size_t n) noexcept nogil:
         self.pieces[self.piece_count].at = out

@@ -2,8 +2,8 @@
 
 Every encoder works in two passes without the GIL: `measure` sums up the bytes, `write` fills a
 bytes object of exactly that size, which all connections of the audience then share. If the batch
-lends its buffer and the values are large, `write` fills in only what is between them: the frames
-are a `Gathered`, which refers to the values where they were received.
+lends its buffer and has large values, `write` fills in only what is between them: the frames are a
+`Gathered`, which refers to the large values where they were received.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -17,7 +17,7 @@ from penstock._kernels.gathered cimport Gathered
 from penstock.errors import ValueNotDeliverable
 from penstock.limits import GATHERED_VALUE_BYTES_MIN as _GATHERED_VALUE_BYTES_MIN
 
-cdef size_t GATHERED_VALUE_BYTES_MIN = _GATHERED_VALUE_BYTES_MIN
+cdef uint32_t GATHERED_VALUE_BYTES_MIN = _GATHERED_VALUE_BYTES_MIN
 
 
 cdef class Delivery:
@@ -94,6 +94,7 @@ cdef class Delivery:
         cdef size_t between_max = size - value_bytes   # less is used if pieces are whole frames
         cdef uint8_t *out = frames.allot(self.count, between_max)
         self.pieces = frames.pieces
+        self.piece_bytes_min = GATHERED_VALUE_BYTES_MIN
         with nogil:                # checksums take time
             write(self, out, out + between_max)
         self.pieces = NULL
@@ -101,14 +102,23 @@ cdef class Delivery:
         return frames
 
     cdef size_t large_value_bytes(self) noexcept nogil:
-        """Return the bytes of all values if they are large on average, else 0."""
-        cdef size_t size = 0
-        cdef uint32_t position
-        if self.count * GATHERED_VALUE_BYTES_MIN > self.batch.data_length:
+        """Return the bytes of large values; 0 if they are less than half of all values."""
+        cdef const uint32_t *lengths = self.batch.columns.value_length
+        cdef uint32_t position, length, bits = 0
+        cdef size_t size = 0, large = 0
+        if self.batch.data_length < GATHERED_VALUE_BYTES_MIN:
             return 0
+        if not self.rows:          # mostly no value is large, and this loop is vectorized
+            for position in range(self.count):
+                bits |= lengths[position]
+            if bits < GATHERED_VALUE_BYTES_MIN:
+                return 0
         for position in range(self.count):
-            size += self.batch.columns.value_length[self.row(position)]
-        return size if size >= self.count * GATHERED_VALUE_BYTES_MIN else 0
+            length = lengths[self.row(position)]
+            size += length
+            if length >= GATHERED_VALUE_BYTES_MIN:
+                large += length
+        return large if 2 * large >= size else 0
 
 
 cdef size_t measure_frames(Delivery delivery) noexcept nogil:
@@ -138,9 +148,8 @@ cdef void copy_frames(Delivery delivery, uint8_t *out, const uint8_t *end) noexc
 cdef inline uint8_t *copy_run(
     Delivery delivery, uint8_t *out, size_t start, size_t end
 ) noexcept nogil:
-    if delivery.pieces:
-        if end > start:
-            delivery.refer(out, delivery.batch.data + start, end - start)
+    if delivery.refers(end - start):
+        delivery.refer(out, delivery.batch.data + start, end - start)
         return out
     memcpy(out, delivery.batch.data + start, end - start)
     return out + (end - start)

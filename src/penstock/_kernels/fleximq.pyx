@@ -342,7 +342,7 @@ cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noe
     """Copy messages with their reserved bytes zeroed, as section 2.1 requires."""
     cdef uint32_t position, row
     if delivery.pieces:
-        refer_to_messages(delivery, out, end)
+        place_messages(delivery, out, end)
         return
     copy_frames(delivery, out, end)
     for position in range(delivery.count):
@@ -352,19 +352,21 @@ cdef void copy_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noe
         out += delivery.batch.columns.frame_length[row]
 
 
-cdef void refer_to_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
-    """Write the start of each message with its reserved bytes zeroed, and refer to the rest."""
+cdef void place_messages(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept nogil:
+    """Write the start of each message with its reserved bytes zeroed, and place the rest."""
     cdef const uint8_t *data = delivery.batch.data
+    cdef const uint8_t *data_end = data + delivery.batch.data_length
     cdef uint32_t position, row, start
     for position in range(delivery.count):
         row = delivery.row(position)
         start = delivery.batch.columns.frame_start[row]
         memcpy(out, data + start, 6)
         memset(out + 6, 0, RESERVED)
-        out += 6 + RESERVED
-        delivery.refer(
-            out,
+        out = delivery.place(
+            out + 6 + RESERVED,
+            end,
             data + start + 6 + RESERVED,
+            data_end,
             delivery.batch.columns.frame_length[row] - 6 - RESERVED,
         )
 

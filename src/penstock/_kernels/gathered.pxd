@@ -18,11 +18,12 @@ cdef class Gathered:
     cdef Piece *pieces             # owned
     cdef uint32_t count
     cdef size_t size
-    cdef bytes kept                # a copy of the end, from `kept_from` on
+    cdef list kept                 # copies that together are the end, from `kept_from` on
     cdef size_t kept_from
 
     cdef uint8_t *allot(self, uint32_t pieces_max, size_t between_max) except NULL
     cdef void finish(self, uint32_t count, size_t size) noexcept
     cdef int check(self) except -1
+    cdef int keep(self, size_t start) except -1
     cdef size_t part(self, size_t index, const uint8_t **data) noexcept nogil
     cdef ssize_t send_from(self, int descriptor, size_t *sent) noexcept nogil

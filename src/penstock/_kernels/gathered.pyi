@@ -16,5 +16,5 @@ class Gathered:
     def copied(self) -> bytes:
         """Return a copy of all bytes."""
 
-    def rest(self, start: int) -> bytes | memoryview:
-        """Return a copy of all bytes from `start` on, which later calls share."""
+    def rest(self, start: int) -> list[bytes | memoryview]:
+        """Return a copy of all bytes from `start` on, in pieces; calls share the pieces."""

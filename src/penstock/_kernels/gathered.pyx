@@ -8,10 +8,11 @@ Parts alternate, and the even ones may be empty:
             └─────────┴────────┴─────────┴────────┴─   ─┴─────────┘
 
 The system copies them from there, sendmsg(2), so that a value is not copied in the process. What
-the system does not take at once is copied: the buffer is used again for the next read.
+the system does not take at once is copied, each byte once for all connections: the buffer is used
+again for the next read.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
@@ -132,28 +133,53 @@ cdef class Gathered:
         return 0
 
     def copied(self):
-        return self.rest(0)
+        self.keep(0)
+        if len(self.kept) != 1:
+            self.kept = [b"".join(self.kept)]
+        return self.kept[0]
 
     def rest(self, size_t start):
-        cdef size_t part_count = 2 * <size_t>self.count + 1
-        cdef size_t position = 0, length, skipped
-        cdef size_t index
-        cdef const uint8_t *data
-        cdef uint8_t *out
+        cdef size_t position
+        cdef list found
         if start > self.size:
             raise ValueError(f"byte {start} of {self.size}")
-        if self.kept is None or start < self.kept_from:
-            self.check()
-            kept = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(self.size - start))
-            out = <uint8_t *>PyBytes_AS_STRING(kept)
-            for index in range(part_count):
-                length = self.part(index, &data)
-                skipped = min(length, start - position) if start > position else 0
-                memcpy(out, data + skipped, length - skipped)
-                out += length - skipped
-                position += length
-            self.kept = kept
-            self.kept_from = start
-        if start == self.kept_from:
-            return self.kept
-        return memoryview(self.kept)[start - self.kept_from :]
+        self.keep(start)
+        position = self.kept_from
+        found = []
+        for piece in self.kept:
+            if position >= start:
+                found.append(piece)
+            elif position + <size_t>PyBytes_GET_SIZE(piece) > start:
+                found.append(memoryview(piece)[start - position:])
+            position += <size_t>PyBytes_GET_SIZE(piece)
+        return found
+
+    cdef int keep(self, size_t start) except -1:
+        """Copy the bytes from `start` on that no copy is kept of."""
+        cdef size_t part_count = 2 * <size_t>self.count + 1
+        cdef size_t position = 0, length, skipped, left
+        cdef size_t index = 0
+        cdef const uint8_t *data
+        cdef uint8_t *out
+        cdef bytes copy
+        if self.kept is None:
+            self.kept = []
+            self.kept_from = self.size
+        if start >= self.kept_from:
+            return 0
+        self.check()
+        left = self.kept_from - start
+        copy = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>left)
+        out = <uint8_t *>PyBytes_AS_STRING(copy)
+        while left and index < part_count:
+            length = self.part(index, &data)
+            skipped = min(length, start - position) if start > position else 0
+            position += length
+            length = min(length - skipped, left)
+            memcpy(out, data + skipped, length)
+            out += length
+            left -= length
+            index += 1
+        self.kept.insert(0, copy)
+        self.kept_from = start
+        return 0

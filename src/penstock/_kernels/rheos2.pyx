@@ -200,7 +200,7 @@ cdef void write(Delivery delivery, uint8_t *out, const uint8_t *end) noexcept no
         store16(frame + 22, <uint16_t>topic.binary_name_length, False)
         store32(frame + 24, value_length[row], False)
         out = put(frame + 28, end, topic.binary_name, topic.block_end, topic.binary_name_length)
-        if delivery.pieces:
+        if delivery.refers(value_length[row]):
             state = crc32_more(0xFFFFFFFF, frame, out - frame)
             state = ~crc32_more(state, data + value_start[row], value_length[row])
             delivery.refer(out, data + value_start[row], value_length[row])

@@ -49,6 +49,7 @@ class RowGroupEncoder:
     ) -> tuple[list[memoryview | bytes], int, int]:
         """Return consecutive buffers, their size in total and the checksum of the row group.
 
-        A small row group is a copy in one buffer; the others of a large one are those of the
-        columns. Raise ValueError if there are not as many buffers as a record batch has.
+        Small columns are copied, into one buffer or into those before and after the values; the
+        others are the buffers of the columns. Raise ValueError if there are not as many buffers as
+        a record batch has.
         """

@@ -1,7 +1,8 @@
 """Encodes row groups of the log; see storage/arrow/format/segment.py for their bytes.
 
-A row group that is small is returned as one buffer: a commit of a few messages has about twenty
-columns, and handling each in Python costs more than copying them all.
+The columns of a row group are copied into one buffer if they are small: a commit of a few messages
+has about twenty, and handling each in Python costs more than copying them all. If only the values
+are large, all but the values is copied into two buffers, before and after them.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -19,8 +20,9 @@ crc32c_prepare()
 
 cdef enum:
     SHORT = 16384                  # below this, releasing the GIL costs more than it gains
-    JOINED_BYTES_MAX = 65536       # greatest size of a row group that is one buffer
+    JOINED_BYTES_MAX = 65536       # greatest size of what is copied into one buffer
     BUFFERS = 45                   # of a record batch, in Arrow's flattened order
+    VALUES = 5                     # the place of the messages' values among them
     NODES = 20                     # fields of a record batch, nested ones included
     CHECKSUM = 8                   # hexadecimal digits
 
@@ -194,7 +196,7 @@ cdef class RowGroupEncoder:
         cdef Piece[BUFFERS] pieces
         cdef uint32_t[2 + BUFFERS] checksums
         cdef Py_ssize_t held = 0, index, metadata = PyBytes_GET_SIZE(self.batch.metadata)
-        cdef size_t end, zeros = 0, size, front_size
+        cdef size_t end, zeros = 0, size, front_size, apart = 0, apart_at
         cdef bint joined
         cdef bytes topic_message, sender_message, front
         cdef uint8_t *out
@@ -228,8 +230,12 @@ cdef class RowGroupEncoder:
                 PyBytes_GET_SIZE(topic_message) + PyBytes_GET_SIZE(sender_message) + metadata
             ) + zeros
             size = front_size - zeros + end
-            joined = size <= JOINED_BYTES_MAX
-            front = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(size if joined else front_size))
+            if size > JOINED_BYTES_MAX and pieces[VALUES].data:
+                apart = pieces[VALUES].size
+            joined = size - apart <= JOINED_BYTES_MAX
+            front = PyBytes_FromStringAndSize(
+                NULL, <Py_ssize_t>(size - apart if joined else front_size)
+            )
             out = <uint8_t *>PyBytes_AS_STRING(front)
             out = put_bytes(out, topic_message)
             out = put_bytes(out, sender_message)
@@ -247,18 +253,22 @@ cdef class RowGroupEncoder:
             checksums[0] = sum_of(topic_message)
             checksums[1] = sum_of(sender_message)
             if size <= SHORT:
-                sum_body(out, pieces, zeros, checksums + 2, joined)
+                sum_body(out, pieces, zeros, checksums + 2, joined, apart)
             else:
                 with nogil:
-                    sum_body(out, pieces, zeros, checksums + 2, joined)
+                    sum_body(out, pieces, zeros, checksums + 2, joined, apart)
             crc = self.put_texts(
                 head, metadata, base_offset, count, synced, previous, zeros, checksums
             )
         finally:
             for index in range(held):
                 PyBuffer_Release(&views[index])
-        if joined:
+        if joined and not apart:
             return [front], size, crc
+        if joined:
+            apart_at = front_size - zeros + pieces[VALUES].position
+            view = memoryview(front)
+            return [view[:apart_at], buffers[VALUES], view[apart_at:]], size, crc
         found = [front]
         for index in range(BUFFERS):
             if pieces[index].data and pieces[index].size:
@@ -320,9 +330,12 @@ cdef uint32_t sum_of(bytes message) noexcept:
 
 
 cdef void sum_body(
-    uint8_t *body, const Piece *pieces, size_t zeros, uint32_t *checksums, bint joined
+    uint8_t *body, const Piece *pieces, size_t zeros, uint32_t *checksums, bint joined, size_t apart
 ) noexcept nogil:
-    """Compute the checksum of each buffer, padded; copy them to their places if `joined`."""
+    """Compute the checksum of each buffer, padded; copy them to their places if `joined`.
+
+    If there are bytes `apart`, the values, only their padding is copied.
+    """
     cdef uint32_t of_zeros = ~crc32c_extend(0xFFFFFFFF, body, zeros), state
     cdef Py_ssize_t index
     cdef size_t size
@@ -338,5 +351,8 @@ cdef void sum_body(
             checksums[index] = ~crc32c_extend(state, PADDING, -size & 7)
             if joined:
                 out = body + pieces[index].position
-                memcpy(out, pieces[index].data, size)
+                if apart and index >= VALUES:
+                    out -= apart
+                if not apart or index != VALUES:
+                    memcpy(out, pieces[index].data, size)
                 memset(out + size, 0, -size & 7)

@@ -1,8 +1,9 @@
 """Stream connections (TCP, TLS, IPC) on an asyncio loop.
 
-All connections of a loop read into one shared buffer. A connection keeps only the bytes of an
-incomplete frame, and copies them to the front of the shared buffer before its next read. A large
-incomplete frame is read into a buffer of the connection's own until it is complete.
+All connections of a loop read into one shared buffer. The bytes of an incomplete frame stay in it
+until another connection reads: then they are copied out, and back to its front before the next read
+of their connection. A large incomplete frame is read into a buffer of the connection's own until it
+is complete.
 
 Unsent bytes wait in a queue of references, and the transport gets a small part of them at a time.
 So a frame for many connections that do not read is in memory once. Small writes of a connection
@@ -68,6 +69,10 @@ class ReceiveBuffer:
         self.is_narrow = False
         self.large_reads = LargeReads()
         self.late_writes = LateWrites()
+        self.resident: StreamConnection | None = None
+        """The last connection that left the bytes of an incomplete frame here."""
+        self.resident_at = 0
+        """The place of these bytes."""
         self._last_reader: object = None
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
@@ -166,7 +171,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._handler: Handler | None = None
-        self._rest = b""
+        self._rest: bytes | memoryview = b""  # of an incomplete frame; a view of the shared buffer
         self._own_buffer: bytearray | None = None
         self._own_filled = 0
         self._pauses = 0
@@ -227,14 +232,25 @@ class StreamConnection(asyncio.BufferedProtocol):
             filled = self._own_filled
             return memoryview(self._own_buffer)[filled : filled + RECEIVE_BUFFER_BYTES]
         buffer, rest = self._owner.buffer, self._rest
+        resident = buffer.resident
+        if resident is not None and resident is not self:
+            resident.move_out()
+            buffer.resident = None
+        size = len(rest)
+        if size and (buffer.resident_at or not isinstance(rest, memoryview)):
+            self._rest = buffer.whole[:size]
+            self._rest[:] = rest
+            buffer.resident, buffer.resident_at = self, 0
         if not self.account.authenticated:
-            buffer.data[: len(rest)] = rest
-            return buffer.whole[len(rest) : len(rest) + MEMORY_SHORT_READ_BYTES]
+            return buffer.whole[size : size + MEMORY_SHORT_READ_BYTES]
         view = buffer.whole if self._reads_large and not buffer.is_narrow else buffer.view
-        if not rest:
+        if not size:
             return view
-        buffer.data[: len(rest)] = rest
-        return buffer.whole[len(rest) : len(rest) + len(view)]
+        return buffer.whole[size : size + len(view)]
+
+    def move_out(self) -> None:
+        """Copy the bytes of an incomplete frame: another connection reads into the buffer."""
+        self._rest = bytes(self._rest)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Offer the received bytes to the handler."""
@@ -251,7 +267,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._reads_large = False
             taken = self._offer(view)
             if taken < size:
-                self._keep(view[taken:], large=not taken)
+                self._keep(view[taken:], large=not taken, at=taken)
             elif self._input_held:
                 self._release_input()
             return
@@ -314,6 +330,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._own_buffer = None
         self._rest = b""
+        if self._owner.buffer.resident is self:
+            self._owner.buffer.resident = None
         self._drop_queue()
         self.account.close()
         try:
@@ -322,18 +340,21 @@ class StreamConnection(asyncio.BufferedProtocol):
         finally:
             self._owner.closed(self)
 
-    def _take(self, view: memoryview) -> None:
-        """Offer `view` to the handler and keep what it does not take."""
+    def _take(self, view: memoryview, *, is_shared: bool = False) -> None:
+        """Offer `view` to the handler and keep what it does not take.
+
+        `is_shared` if it was just read, and is the front of the shared buffer.
+        """
         taken = self._offer(view)
         if taken < len(view):
-            self._keep(view[taken:], large=not taken)
+            self._keep(view[taken:], large=not taken, at=taken if is_shared else None)
         elif self._input_held:
             self._release_input()
 
     def _take_timed(self, view: memoryview) -> None:
         """Take the input of a full read; if that is quick, the next read may be a large one."""
         started = time.perf_counter()
-        self._take(view)
+        self._take(view, is_shared=True)
         took = time.perf_counter() - started
         self._reads_large = took * RECEIVE_BUFFER_BYTES < LARGE_READ_SECONDS_MAX * len(view)
 
@@ -370,16 +391,17 @@ class StreamConnection(asyncio.BufferedProtocol):
             self.abort()
         return len(view) if self._closing else taken
 
-    def _keep(self, rest: memoryview, *, large: bool) -> None:
+    def _keep(self, rest: memoryview, *, large: bool, at: int | None = None) -> None:
         """Keep the bytes of an incomplete frame; if they find no memory, stop reading.
 
+        They stay in the shared buffer if they are `at` a place in it.
         While memory is short, a frame that is `large`, because a whole read is part of it, gets a
         buffer of its own: then no more is read than the account holds.
         """
         size = len(rest)
         large = large and self._owner.buffer.is_narrow
         if (size <= _FREE_BYTES and not large) or self._pauses:
-            self._rest = bytes(rest)
+            self._stay(rest, at)
             if size > _FREE_BYTES or self._input_held:
                 self._input_held = True
                 self.account.force(Purpose.INPUT, size)
@@ -392,11 +414,19 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._rest = bytes(rest)
             self._starve(capacity)
         elif capacity == size:
-            self._rest = bytes(rest)
+            self._stay(rest, at)
         else:
             self._own_buffer = bytearray(capacity)
             self._own_buffer[:size] = rest
             self._own_filled = size
+
+    def _stay(self, rest: memoryview, at: int | None) -> None:
+        """Leave `rest` in the shared buffer if it is `at` a place in it; else copy it."""
+        if at is None:
+            self._rest = bytes(rest)
+        else:
+            self._rest = rest
+            self._owner.buffer.resident, self._owner.buffer.resident_at = self, at
 
     def _enlarge(self, full: bytearray) -> None:
         """Replace the full buffer of an incomplete frame; if there is no memory, stop reading."""
@@ -458,7 +488,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Return the received bytes that the handler has not taken."""
         if self._own_buffer is not None:
             return bytes(memoryview(self._own_buffer)[: self._own_filled])
-        return self._rest
+        return bytes(self._rest)
 
     @property
     def _done_reading(self) -> bool:
@@ -587,7 +617,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._direct and self._gathers and not self._transport.get_write_buffer_size():
             sent = frames.send(self.descriptor)
         if sent < size:
-            self._send(frames.rest(sent))
+            for piece in frames.rest(sent):
+                self._send(piece)
 
     def _send(self, data: bytes | memoryview) -> None:
         if self._transport is None:

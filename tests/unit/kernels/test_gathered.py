@@ -59,8 +59,21 @@ def gather(
 def test_gathered_and_copied_frames_are_the_same(
     source: Protocol, source_order: ByteOrder, target: Protocol, target_order: ByteOrder
 ) -> None:
-    batch, topics = scanned(source, source_order, [LARGE, 3 * LARGE, 0, 5, LARGE, LARGE])
-    for rows in (None, memoryview(array.array("I", [0, 1, 2, 4])), memoryview(array.array("I"))):
+    sizes = [
+        LARGE,
+        3 * LARGE,
+        0,
+        5,
+        LARGE,
+        LARGE,
+        *[100] * 70,
+        LARGE,
+        300,
+        GATHERED_VALUE_BYTES_MIN,
+    ]
+    batch, topics = scanned(source, source_order, sizes)
+    some = ([0, 1, 2, 4], [2, 3, *range(40, 79)], [4, 10, 11], [])
+    for rows in (None, *(memoryview(array.array("I", each)) for each in some)):
         copied = kernel_encode(target, target_order, batch, topics, rows)
         if rows is not None and not len(rows):
             assert copied == b""
@@ -75,6 +88,9 @@ def test_small_values_are_copied() -> None:
     batch.lends = True
     assert isinstance(kernel_encode(HERALD, "big", batch, topics), bytes)
     few = memoryview(array.array("I", [0]))
+    many, topics = scanned(HERALD, "big", [LARGE, *[GATHERED_VALUE_BYTES_MIN - 1] * 3])
+    many.lends = True
+    assert isinstance(kernel_encode(HERALD, "big", many, topics), bytes), "less than half is large"
     large, topics = scanned(HERALD, "big", [8, *[LARGE] * 9])
     large.lends = True
     assert isinstance(kernel_encode(HERALD, "big", large, topics), Gathered)
@@ -91,16 +107,34 @@ def test_what_the_system_does_not_take_is_the_rest() -> None:
         sent = frames.send(ours.fileno())
         assert 0 < sent < len(copied)
         assert frames.send(ours.fileno()) == 0, "it is full"
-        rest = frames.rest(sent)
+        (rest,) = frames.rest(sent)
         assert rest == copied[sent:]
-        assert frames.rest(sent) is rest, "other connections share it"
-        assert frames.rest(sent + 9) == copied[sent + 9 :]
-        assert frames.rest(1) == copied[1:]
-        assert frames.rest(len(copied)) == b""
+        (again,) = frames.rest(sent)
+        assert again is rest, "other connections share it"
+        assert b"".join(frames.rest(sent + 9)) == copied[sent + 9 :]
+        assert frames.rest(len(copied)) == []
         with pytest.raises(ValueError, match="byte"):
             frames.rest(len(copied) + 1)
         received = theirs.recv(len(copied), socket.MSG_DONTWAIT)
         assert received == copied[: len(received)]
+
+
+def test_each_byte_is_copied_once_for_all_connections() -> None:
+    batch, topics = scanned(FLEXIMQ, "big", [LARGE, 9, *[LARGE] * 20])
+    copied = kernel_encode(HERALD, "big", batch, topics)
+    frames = gather(HERALD, "big", batch, topics)
+    end = len(copied)
+    starts = [end, end - 1, end - 1, 90_000, 89_999, 20_000, 100_000, 89_999, 3, 0, 50_000]
+    parts: list[bytes | memoryview] = []
+    for start in starts:
+        found = frames.rest(start)
+        assert b"".join(found) == copied[start:], start
+        parts += found
+    kept = {id(part): len(part) for part in parts if isinstance(part, bytes)}
+    assert sum(kept.values()) == end, "the pieces do not overlap"
+    assert frames.copied() == copied
+    (whole,) = frames.rest(0)
+    assert whole is frames.copied()
 
 
 def test_all_parts_are_sent_where_there_is_room() -> None:
@@ -114,7 +148,11 @@ def test_all_parts_are_sent_where_there_is_room() -> None:
             received = bytearray()
             sent = 0
             while sent < len(frames):
-                sent += frames.send(ours.fileno()) if not sent else ours.send(frames.rest(sent))
+                sent += (
+                    frames.send(ours.fileno())
+                    if not sent
+                    else ours.send(b"".join(frames.rest(sent)))
+                )
                 received += theirs.recv(1 << 22)
             while len(received) < len(frames):
                 received += theirs.recv(1 << 22)
@@ -140,4 +178,4 @@ def test_values_that_were_released_are_not_read() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(RuntimeError, match="released"):
         frames.send(ours.fileno())
-    assert kept.rest(3) == whole[3:], "the copy stays"
+    assert b"".join(kept.rest(3)) == whole[3:], "the copy stays"

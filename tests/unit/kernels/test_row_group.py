@@ -16,6 +16,9 @@ from penstock.storage.arrow.format.segment import (
 from tests.support.log_rows import columns
 from tests.support.plain_row_group import plain_row_group
 
+_VALUES = 5
+"""The place of the values among the buffers."""
+
 
 def some_columns(seed: int, size_max: int) -> Columns:
     """Return columns of any bytes: the encoder does not look at them."""
@@ -47,13 +50,32 @@ def test_the_bytes_are_those_of_the_plain_encoder(size_max: int) -> None:
         assert encoded.size == len(data)
 
 
-def test_a_small_row_group_is_one_buffer_and_a_large_one_is_not_copied() -> None:
-    small = encode_row_group(columns(0, [b"x" * 100] * 10), previous=0, synced=0)
-    assert len(small.buffers) == 1
-    value = memoryview(bytes(100_000))
-    whole = columns(0, [bytes(value)])
+@pytest.mark.parametrize(
+    ("sizes", "buffers"),
+    [
+        ([100] * 10, 1),
+        ([60_000], 1),
+        ([66_000], 3),
+        ([1_000] * 100, 3),
+        ([60_001, 7, 9_999], 3),
+    ],
+)
+def test_large_values_are_not_copied(sizes: list[int], buffers: int) -> None:
+    whole = columns(7, [random.Random(size).randbytes(size) for size in sizes])
+    encoded = encode_row_group(whole, previous=3, synced=7)
+    assert len(encoded.buffers) == buffers
+    values = [each for each in encoded.buffers if each is whole.buffers[_VALUES]]
+    assert len(values) == (buffers == 3)
+    data = b"".join(encoded.buffers)
+    assert (data, encoded.crc32c) == plain_row_group(whole, previous=3, synced=7)
+    assert encoded.size == len(data)
+
+
+def test_the_columns_of_many_rows_are_not_copied() -> None:
+    whole = columns(0, [bytes(100)] * 2_000)
     large = encode_row_group(whole, previous=0, synced=0)
-    assert any(each is buffer for each in large.buffers for buffer in whole.buffers)
+    alike = [each for each in large.buffers if any(each is buffer for buffer in whole.buffers)]
+    assert len(alike) > 5
 
 
 def test_a_row_group_of_any_size_is_read_back() -> None:
