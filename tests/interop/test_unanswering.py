@@ -29,8 +29,14 @@ def url(broker: LiveBroker) -> str:
 @contextmanager
 def stopped(broker: LiveBroker) -> Iterator[None]:
     """Let a broker do nothing, as a process that was suspended."""
-    ended = threading.Event()
-    broker._loop.call_soon_threadsafe(ended.wait, 30)
+    begun, ended = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        begun.set()
+        ended.wait(30)
+
+    broker._loop.call_soon_threadsafe(stop)
+    assert begun.wait(10)
     try:
         yield
     finally:
