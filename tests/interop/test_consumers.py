@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import InvalidStart, Unsupported, connect, connect_sync
+from penstock.client import BadOption, InvalidStart, Unsupported, connect, connect_sync
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import GroupSettings
 from tests.support.live import LiveBroker
@@ -57,6 +57,31 @@ def test_a_consumer_goes_on_where_it_stopped(broker: LiveBroker, protocol: str) 
     asyncio.run(consume(b"a", b"b"))
     publish(broker, b"c")
     asyncio.run(consume(b"c"))
+
+
+def test_messages_are_acknowledged_together_without_asyncio(broker: LiveBroker) -> None:
+    with (
+        connect_sync(url(broker), protocol="lamamq") as client,
+        client.consume("orders/#", group="billing") as consumer,
+        client.subscribe("dead/billing") as dead,
+    ):
+        publish(broker, b"a", b"b", b"c")
+        found = [consumer.get(SECONDS) for _ in range(3)]
+        assert consumer.ack(found[:2])
+        broker.until(lambda: unacknowledged(broker) == 1)
+        assert consumer.nack(found[2:], "no such account")
+        assert consumer.nack([consumer.get(SECONDS)], "no such account")
+        assert next(dead).value == b"c"
+        broker.until(lambda: unacknowledged(broker) == 0)
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2", "fleximq", "lamamq"])
+def test_a_plain_subscription_cannot_name_a_group(broker: LiveBroker, protocol: str) -> None:
+    with (
+        connect_sync(url(broker), protocol=protocol) as client,  # type: ignore[arg-type]
+        pytest.raises(BadOption, match="use consume"),
+    ):
+        client.subscribe("orders/#@group=billing,earliest")
 
 
 @pytest.mark.parametrize("protocol", ANSWERING)

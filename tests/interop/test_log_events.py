@@ -47,8 +47,9 @@ def test_clients_and_refusals_are_events_in_json(tmp_path: Path) -> None:
     text = events_of(tmp_path, '[events]\nformat = "json"\n')
     events: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     names = [each["event"] for each in events]
-    assert names[0] == "ready"
-    assert events[0]["version"] == penstock.__version__
+    assert names[:2] == ["starting", "ready"]
+    assert {each["version"] for each in events[:2]} == {penstock.__version__}
+    assert events[0]["process"] == events[1]["process"]
     (opened,) = (each for each in events if each["event"] == "client opened")
     (refused,) = (each for each in events if each["event"] == "not allowed")
     (closed,) = (each for each in events if each["event"] == "client closed")

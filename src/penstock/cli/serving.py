@@ -56,6 +56,7 @@ def run_broker(file: Path | None, options: dict[str, Any], *, console: bool = Fa
     found = read()
     output = LineWriter(sys.stderr.fileno())
     _log_to(output, found.events)
+    log.info("starting", version=penstock.__version__, process=os.getpid())
     os.umask(0o077)  # all that the broker creates is for its user alone
     warn_of_open_folder(found)
     _hide_numpy_and_pandas()

@@ -263,10 +263,21 @@ class Client(AsyncCloseable):
         ConnectionLost or TimedOut. Messages from then on are delivered. After a reconnect the
         iterator goes on behind the last message that it has got, from the broker's log; without
         `resume`, with the next message. Raise InvalidStart if the topic ends in what is almost a
-        start position.
+        start position, and BadOption if it names a consumer group, see `consume`.
         """
         name = self._names.canonical(topic)
         check_replay(name)
+        if split_group(name)[1] is not None:
+            raise BadOption(
+                "topic",
+                f"{name[:200]!r} names a consumer group, whose messages must be acknowledged: "
+                "use consume(topic, group=…), or penstock sub TOPIC --group NAME",
+            )
+        return self._subscribe(name, resume=resume, queue_max=queue_max)
+
+    def _subscribe(
+        self, name: str, *, resume: bool = True, queue_max: int | None
+    ) -> Stream[Delivery]:
         begin = partial(self._begin, resume=resume)
         return self._stream(name, begin, self._finish_stream, queue_max)
 
@@ -297,7 +308,7 @@ class Client(AsyncCloseable):
             open_client=client.open,
             close_client=client.close,
             connection=lambda: client._supervisor.connection,
-            subscribe=lambda: client.subscribe(text, queue_max=queue_max),
+            subscribe=lambda: client._subscribe(text, queue_max=queue_max),
         )
 
     async def unsubscribe(self, topic: Topic) -> None:

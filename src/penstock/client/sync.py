@@ -388,47 +388,48 @@ class SyncStream(Closeable, Generic[Item]):
 class SyncGroupMessage:
     """A message of a group; see GroupMessage."""
 
-    __slots__ = ("_message", "_run")
+    __slots__ = ("_run", "message")
 
     def __init__(
         self, message: GroupMessage, run: Callable[[Coroutine[Any, Any, Any]], Any]
     ) -> None:
-        self._message = message
+        self.message = message
+        """The message as a consumer with asyncio gets it."""
         self._run = run
 
     @property
     def delivery(self) -> Delivery:
         """All fields of the message."""
-        return self._message.delivery
+        return self.message.delivery
 
     @property
     def topic(self) -> str | None:
         """Topic of the message."""
-        return self._message.topic
+        return self.message.topic
 
     @property
     def value(self) -> bytes:
         """Bytes of the payload."""
-        return self._message.value
+        return self.message.value
 
     @property
     def payload(self) -> Any:  # noqa: ANN401
         """Decoded payload of a fleximq message; `value` in other protocols."""
-        return self._message.payload
+        return self.message.payload
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
         """Headers of the message (LamaMQ)."""
-        return self._message.headers
+        return self.message.headers
 
     def ack(self) -> bool:
         """See GroupMessage."""
-        acknowledged: bool = self._run(self._message.ack())
+        acknowledged: bool = self._run(self.message.ack())
         return acknowledged
 
     def nack(self, reason: str = "") -> bool:
         """See GroupMessage."""
-        refused: bool = self._run(self._message.nack(reason))
+        refused: bool = self._run(self.message.nack(reason))
         return refused
 
 
@@ -454,6 +455,17 @@ class SyncConsumer(Closeable):
         return [
             SyncGroupMessage(each, self._run) for each in self._run(self._consumer.take(timeout))
         ]
+
+    def ack(self, messages: Iterable[SyncGroupMessage]) -> bool:
+        """Acknowledge messages in one write; see GroupMessage."""
+        acknowledged: bool = self._run(self._consumer.ack([each.message for each in messages]))
+        return acknowledged
+
+    def nack(self, messages: Iterable[SyncGroupMessage], reason: str = "") -> bool:
+        """Refuse messages in one write; see GroupMessage."""
+        given = [each.message for each in messages]
+        refused: bool = self._run(self._consumer.nack(given, reason))
+        return refused
 
     def close(self) -> None:
         """Leave the group."""
