@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import CannotExport
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.storage.kafka import moving
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.session_numbers import SessionNumbers
@@ -69,6 +71,25 @@ def test_a_log_is_the_same_after_a_move_to_kafka_and_back(
     assert [row["offset"] for row in rows(back)] == list(range(93))
     line = commands.run("log", "import", "--from", url, "--data", back).error_line()
     assert "it has log/0 already" in line
+
+
+def test_a_log_is_not_exported_to_a_partition_in_which_a_node_still_writes(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3)
+
+    class LateWriter(moving._Writer):
+        def __init__(self, *arguments: Any) -> None:
+            with WrittenStorage(KafkaLog(options)) as node:
+                node.put(message("a", b"of the node", 0))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(moving, "_Writer", LateWriter)
+    with pytest.raises(CannotExport, match="has messages already"):
+        moving.export_log(tmp_path, options, damaged=print, progress=print)
+    with WrittenStorage(KafkaLog(options)) as node:
+        assert node.log.next_offset == 1
 
 
 def test_messages_that_cannot_be_read_are_told_and_left_out(

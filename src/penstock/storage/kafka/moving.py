@@ -93,10 +93,9 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
     facts = prepare_topics(connection)
     try:
         with KafkaLogReader(options) as target:
-            if target.refresh()[options.node].end:
-                reason = f"partition {options.node} has messages already"
-                raise CannotExport(options.location, reason, "give a topic that is new")
+            _check_empty(target, options)
             writer = _Writer(connection, facts.log_id, facts.record_bytes_max)
+            _check_empty(target, options)  # a process that is fenced now may have written until now
             row_groups = messages = 0
             for group, words in _row_groups(view, damaged):
                 writer.add(group, words)
@@ -114,6 +113,13 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
         reason = f"Kafka has {found.messages} messages of {messages}"
         raise CannotExport(options.location, reason, "delete the topics, and export again")
     return found._replace(topics=len(topics.names))
+
+
+def _check_empty(target: KafkaLogReader, options: KafkaOptions) -> None:
+    """Raise CannotExport if the partition has messages; raise OSError."""
+    if target.refresh()[options.node].end:
+        reason = f"partition {options.node} has messages already"
+        raise CannotExport(options.location, reason, "give a topic that is new")
 
 
 def _row_groups(view: LogView, damaged: Damaged) -> Iterator[tuple[StoredRowGroup, bytes]]:
@@ -185,7 +191,8 @@ class _Writer:
         self._heads: dict[bytes, str] = {}
         self._stored: set[str] = set()
         self._waiting: list[tuple[bytes, str, int]] = []
-        self._changes: dict[str, bytes] = {}
+        # The first transaction ends the process of the node, if it still runs.
+        self._changes = {f"{NODE}{self._options.node}": self._node_state(0)}
         self.end = 0
         """The offset after the last message that was added."""
         self._call(self._producer.init_transactions)
@@ -227,15 +234,20 @@ class _Writer:
         }
         states |= {name: TopicState(deleted=True) for name in topics.deleted}
         self._changes |= {TOPIC + name: msgspec.json.encode(each) for name, each in states.items()}
-        node = NodeState(
-            owner="export",
-            host=socket.gethostname(),
-            process=os.getpid(),
-            since_us=time.time_ns() // 1000,
-            reserved=end + KAFKA_OFFSETS_RESERVED,
-        )
-        self._changes[f"{NODE}{self._options.node}"] = msgspec.json.encode(node)
+        self._changes[f"{NODE}{self._options.node}"] = self._node_state(end)
         self._commit()
+
+    @staticmethod
+    def _node_state(end: int) -> bytes:
+        return msgspec.json.encode(
+            NodeState(
+                owner="export",
+                host=socket.gethostname(),
+                process=os.getpid(),
+                since_us=time.time_ns() // 1000,
+                reserved=end + KAFKA_OFFSETS_RESERVED,
+            )
+        )
 
     def _commit(self) -> None:
         options, producer = self._options, self._producer

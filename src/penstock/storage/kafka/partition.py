@@ -228,9 +228,11 @@ class KafkaPartition:
     # --- New records ------------------------------------------------------------------------------
 
     def add(self, record: LogRecord) -> None:
-        """Note a committed record that follows all others."""
+        """Note a committed record; the end moves behind it if it is the last one."""
         self._note(record)
         with self._lock:
+            if record.end_offset <= self._end:
+                return  # another thread has read more meanwhile
             if self._horizon >= self._end and not self._has_messages():
                 self._horizon = record.base_offset
             self._end = record.end_offset
