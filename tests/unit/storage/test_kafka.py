@@ -212,9 +212,11 @@ def test_a_first_message_that_is_known_is_not_read_again(
 ) -> None:
     read, starts = RecordReader.records, []
 
-    def counting(self: RecordReader, topic: str, partition: int, place: int) -> Iterator[Message]:
+    def counting(
+        self: RecordReader, topic: str, partition: int, place: int, *, end: int
+    ) -> Iterator[Message]:
         starts.append(place)
-        return read(self, topic, partition, place)
+        return read(self, topic, partition, place, end=end)
 
     async def use() -> None:
         async with attached(KafkaLog(options)) as used:
@@ -394,6 +396,72 @@ def test_a_scan_waits_for_committed_messages_that_kafka_does_not_show_yet(
             with pytest.raises(OSError, match=r"no answer for 0\.2 seconds"):
                 used.rows()
 
+    run(use())
+
+
+class EarlyEnd:
+    """The end of a partition, as a leader tells it that does not know all records yet."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+    def offset(self) -> int:
+        return self._place
+
+
+def end_early(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let each read of records begin with an end that is too early; count them."""
+    records, following = RecordReader.records, RecordReader._next
+    ends: list[int] = []
+    waiting: dict[RecordReader, int] = {}
+
+    def begin(
+        self: RecordReader, topic: str, number: int, place: int, **more: Any
+    ) -> Iterator[Message]:
+        waiting[self] = place
+        return records(self, topic, number, place, **more)
+
+    def told(self: RecordReader) -> list[Message]:
+        place = waiting.pop(self, None)
+        if place is None:
+            return following(self)
+        ends.append(place)
+        return [cast("Message", EarlyEnd(place))]
+
+    monkeypatch.setattr(RecordReader, "records", begin)
+    monkeypatch.setattr(RecordReader, "_next", told)
+    return ends
+
+
+def test_records_that_a_new_leader_does_not_show_yet_are_waited_for(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in "abcde":
+                await used.put(name)
+
+    async def use() -> None:
+        ends = end_early(monkeypatch)
+        async with attached(KafkaLog(options)) as used:
+            storage = used.storage
+            assert storage.next_offset == 5, "no offset is assigned twice"
+            assert ends
+            assert {each.name for each in storage.known_topics} == set("abcde")
+            assert [row["offset"] for row in used.rows()] == [0, 1, 2, 3, 4]
+            own = cast("KafkaLog", storage)._own
+            for offset in random.Random(7).sample(range(5), 5):
+                own._anchors.clear()
+                own._cache = RecordCache(0)
+                assert own.find_record(offset).base_offset == offset
+            assert own.offset_at(START_US) == 0
+            own._anchors.clear()
+            assert own.offset_after_place(own.first_place) == 0
+
+    run(fill())
     run(use())
 
 

@@ -161,7 +161,9 @@ class StateTopic:
             if end <= cursor.place:
                 return
             try:
-                for record in cursor.reader.records(self._topic, 0, max(first, cursor.place)):
+                for record in cursor.reader.records(
+                    self._topic, 0, max(first, cursor.place), end=end
+                ):
                     key, value, offset = record.key(), record.value(), record.offset()
                     if isinstance(key, bytes) and offset is not None:
                         self.apply({key.decode(errors="replace"): value}, place=offset)
