@@ -103,8 +103,7 @@ class Following:
     def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
         """See ports.Follower."""
         if number not in self._catch_up.partitions:
-            partition = StoredPartition(number, reader, next_offset)
-            self._catch_up.partitions[number] = partition
+            self._catch_up.partition_found(StoredPartition(number, reader, next_offset))
 
     def topic_created(self, topic: KnownTopic) -> None:
         """See ports.Follower."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -29,11 +30,12 @@ from penstock.errors import (
     OperatorError,
 )
 from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, PartitionRange, Stored
+from penstock.ports import Follower, KeptSession, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
-from penstock.storage.kafka import partition
+from penstock.storage.kafka import partition, session_records
+from penstock.storage.kafka import state as kafka_state
 from penstock.storage.kafka.client import Connection, RecordReader
 from penstock.storage.kafka.cluster_topics import TopicAdmin
 from penstock.storage.kafka.log import KafkaLog
@@ -279,6 +281,94 @@ def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptio
         state.apply({"group/job": b"third"}, place=2)
         state.refresh()  # reads the first two
         assert state.get("group/job") == b"third"
+    finally:
+        state.close()
+
+
+def test_a_reader_that_is_behind_brings_nothing_back_that_was_deleted(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_state, "KAFKA_DELETIONS_MAX", 3)
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        state.put("group/job", b"first")
+        state.apply({"group/job": None}, place=7)
+        state.apply({"group/job": b"first"}, place=0)
+        assert state.get("group/job") is None
+        state.apply({"group/job": b"new"}, place=8)
+        assert state.get("group/job") == b"new"
+        state.send("group/job", None)
+        state.apply({"group/job": b"new"}, place=8)
+        assert state.get("group/job") is None, "this process has deleted it"
+        for number in range(5):
+            state.apply({f"group/{number}": b"x"}, place=10)
+            state.apply({f"group/{number}": None}, place=11)
+        assert len(state._deleted) == 3
+    finally:
+        state.close()
+
+
+def kept_session(*, until_us: int = 0, claim: int = 0, node: int = 0) -> bytes:
+    return msgspec.json.encode(
+        KeptSession(node, node, {"x": {0: 1}}, until_us=until_us, claim=claim)
+    )
+
+
+def test_clients_whose_time_is_over_are_not_loaded_and_are_removed(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = time.time_ns() // 1000
+    late = kept_session(until_us=now_us - 1, node=9)
+    good = kept_session(until_us=now_us + 60_000_000)
+
+    async def use() -> None:
+        other = KafkaLog(dataclasses.replace(options, node=1))
+        async with attached(KafkaLog(options)) as used:
+            node = cast("KafkaLog", used.storage)
+            node._state.put("session/late", late)
+            node._state.put("session/old", kept_session(node=9))
+            other_late = kept_session(until_us=now_us - 1, node=1)
+            node._state.put("session/other", other_late)
+            for number in range(3):
+                node._state.put(f"session/{number}", good)
+            async with attached(other):
+                state = other._state
+                state.refresh()
+                assert set(state.values("session/")) == {"old", "0", "1", "2"}
+                node.sessions.remove_expired()
+                assert state.is_running(1)
+                node._state.refresh()
+                assert "session/other" in node._state._sessions._facts, "its node removes it"
+                other.sessions.remove_expired()
+            state = StateTopic(Connection(options))
+
+            def records() -> set[str]:
+                state.refresh()
+                return {key.rpartition("/")[2] for key in state._sessions._facts}
+
+            try:
+                await used.until(lambda: records() == {"old", "0", "1", "2"})
+                monkeypatch.setattr(session_records, "KAFKA_SESSIONS_MAX", 2)
+                node.sessions.remove_expired()
+                await used.until(lambda: records() == {"1", "2"})  # the oldest go first
+            finally:
+                state.close()
+
+    run(use())
+
+
+def test_a_state_of_a_client_with_a_lower_claim_does_not_count(options: KafkaOptions) -> None:
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        now = kept_session(claim=3)
+        for value in (now, kept_session(claim=2), b"nonsense"):
+            state.put("session/c", value)
+            assert state.get("session/c") == now
+        state.put("session/c", None)
+        state.put("session/c", kept_session(claim=1))
+        assert state.get("session/c") == kept_session(claim=1)
     finally:
         state.close()
 

@@ -30,13 +30,16 @@ from penstock.errors import GroupElsewhere
 from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
     KAFKA_CLOSE_SECONDS_MAX,
+    KAFKA_DELETIONS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
+    SERVICE_NODE_SILENT_SECONDS,
 )
 from penstock.ports import GroupProgress, GroupState, Subscription
 from penstock.ports.nodes import Followed
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
+from penstock.storage.kafka.session_records import SessionRecords
 
 __all__ = [
     "KafkaGroups",
@@ -152,6 +155,8 @@ class StateTopic:
         self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}  # of the values that were read
+        self._deleted: dict[str, int] = {}  # the places of deletions that were read, oldest first
+        self._sessions = SessionRecords()
         self._namespaces: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
@@ -172,6 +177,8 @@ class StateTopic:
                 cursor.place = 0
                 with self._lock:
                     self._places.clear()
+                    self._deleted.clear()
+                    self._sessions.clear()
             else:
                 cursor.place = max(cursor.place, end)
 
@@ -228,21 +235,46 @@ class StateTopic:
     def apply(self, changes: Mapping[str, bytes | None], *, place: int | None = None) -> None:
         """Note values that were written, or read at a place.
 
-        Several readers follow the topic: one that is behind must not undo what another has read.
+        Several readers follow the topic: one that is behind must not undo what another has read,
+        nor bring back what was deleted.
         """
         with self._lock:
             for key, value in changes.items():
                 if place is not None:
-                    if place < self._places.get(key, 0):
+                    if place < max(self._places.get(key, 0), self._deleted.get(key, 0)):
                         continue
                     self._places[key] = place
-                if value is None:
+                counts: bool | None = value is not None
+                if key.startswith(SESSION):
+                    counts = self._sessions.note(key, value)
+                if counts is None:
+                    continue
+                if value is None or not counts:
                     self._values.pop(key, None)
-                    self._places.pop(key, None)
+                    self._note_deletion(key, self._places.pop(key, None))
                 else:
                     self._values[key] = value
                     if key.startswith(NAMESPACE):
                         self._namespaces |= {key[len(NAMESPACE) :]}
+
+    def _note_deletion(self, key: str, place: int | None) -> None:
+        self._deleted.pop(key, None)
+        if place is not None:
+            self._deleted[key] = place + 1
+            if len(self._deleted) > KAFKA_DELETIONS_MAX:
+                del self._deleted[next(iter(self._deleted))]
+
+    def expired_sessions(self, *, count: int) -> list[tuple[str, int]]:
+        """Return the keys and nodes of clients whose time to resume is over."""
+        with self._lock:
+            return self._sessions.expired(count=count)
+
+    def is_running(self, node: int) -> bool:
+        """Return whether a node has started or reported a moment ago, as far as was read."""
+        state = self.load(f"{NODE}{node}", NodeState)
+        report = self.load(f"{FOLLOWED}{node}", NodeReport)
+        seen_us = max(0 if state is None else state.since_us, 0 if report is None else report.at_us)
+        return time.time_ns() // 1000 - seen_us < SERVICE_NODE_SILENT_SECONDS * 1_000_000
 
     @property
     def namespaces(self) -> frozenset[str]:
