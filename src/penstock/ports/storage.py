@@ -255,7 +255,7 @@ class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     All messages before `next` were processed but those of `pending`. `dead` are the last offsets
     that went to the dead letters. `ordered` keeps a topic's messages with one member. In a log of
     several partitions, `partitions` has the next offset of each in place of `next`, and the others
-    are places of `penstock.core.groups.places`. `used` tells whether the group has members; they
+    are places of `penstock.ports.places`. `used` tells whether the group has members; they
     are at `node`, the process `process`.
     """
 

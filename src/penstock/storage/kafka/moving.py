@@ -30,7 +30,6 @@ from penstock.limits import (
     MIB,
     SEGMENT_BYTES_MAX,
 )
-from penstock.ports import GroupState
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
@@ -53,6 +52,7 @@ from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.kafka.client import Connection, failure
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.log_reader import KafkaLogReader
+from penstock.storage.kafka.moved_groups import copy_groups
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import HEAD_HEADER, RowGroupRecord
@@ -104,8 +104,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
             topics = read_topics(view.files, view.folder)
             writer.finish(topics, end=view.end)
             _copy_number(SessionNumbers(view.folder), target.numbers(options.node))
-            for name, each in GroupOffsets(data).all().items():
-                target.groups.commit(name, each.offsets, subscription=each.subscription)
+            copy_groups(GroupOffsets(data).all(), target.groups, partition=options.node)
             found = _count(target, options.node, writer.end)
     except OSError as error:
         raise CannotExport(options.location, error.strerror or str(error), "try again") from error
@@ -335,7 +334,7 @@ def import_log(
             _copy_number(source.numbers(partition), SessionNumbers(folder))
     except OSError as error:
         raise CannotKeep(str(data), error.strerror or str(error)) from error
-    _write_groups(data, groups)
+    copy_groups(groups, GroupOffsets(data), partition=partition)
     view = LogView(data, partition=partition)
     found = sum(view.describe(each).messages for each in view.segments)
     if found != counted.messages:
@@ -416,9 +415,3 @@ def _write_topics(files: Files, folder: Path, topics: dict[str, TopicState]) -> 
             creator = bytes.fromhex(each.creator)
         journal.add(name, creator, each.owner)
     journal.write(sync=True)
-
-
-def _write_groups(data: Path, groups: dict[str, GroupState]) -> None:
-    kept = GroupOffsets(data)
-    for name, each in groups.items():
-        kept.commit(name, each.offsets, subscription=each.subscription)
