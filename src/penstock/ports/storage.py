@@ -168,6 +168,8 @@ class FollowStatus:
     """Why it has not been read for a while; None if it is."""
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
+    late: Mapping[int, bool] = dataclasses.field(default_factory=dict)
+    """Whether each partition has not been read for a while; -1 stands for what is no message."""
     references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
     """Row groups of namespaces that were read and passed over."""
 

@@ -34,10 +34,10 @@ from penstock.ports import Follower, KeptSession, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
-from penstock.storage.kafka import partition, session_records
+from penstock.storage.kafka import cluster_topics, partition, session_records
 from penstock.storage.kafka import state as kafka_state
 from penstock.storage.kafka.client import Connection, RecordReader
-from penstock.storage.kafka.cluster_topics import TopicAdmin
+from penstock.storage.kafka.cluster_topics import Copies, TopicAdmin, TopicFacts
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
@@ -307,6 +307,81 @@ def test_a_reader_that_is_behind_brings_nothing_back_that_was_deleted(
         assert len(state._deleted) == 3
     finally:
         state.close()
+
+
+class Fatal:
+    """A producer that has failed for good."""
+
+    def produce(self, *_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL, "broken"))
+
+    def flush(self, _: float) -> int:
+        return 0
+
+
+def test_a_writer_of_the_state_that_failed_for_good_is_replaced(options: KafkaOptions) -> None:
+    create(options)
+    connection = Connection(options)
+    state = StateTopic(connection)
+    try:
+        state._producer = cast("Producer", Fatal())
+        with capture_logs() as events:
+            state.put("group/job", b"first")
+        assert [each["event"] for each in events] == ["state writer replaced"]
+        state._producer = cast("Producer", Fatal())
+        state.send("group/other", b"x")
+        state.refresh()
+        state._values.clear()
+        state._cursor.place = 0
+        state._places.clear()
+
+        def written() -> set[str]:
+            state.refresh()
+            return set(state.values("group/"))
+
+        deadline = time.monotonic() + 10
+        while written() != {"job", "other"}:
+            assert time.monotonic() < deadline
+    finally:
+        state.close()
+
+
+@pytest.mark.parametrize(
+    ("messages", "state", "lost"),
+    [
+        ((1, 1), (1, 1), "messages and topic 't-state'"),
+        ((3, 1), (3, 2), "messages"),
+        ((3, 2), (3, 1), "topic 't-state'"),
+        ((3, 2), (3, 2), ""),
+    ],
+)
+def test_a_start_says_what_the_loss_of_a_broker_may_lose(
+    messages: tuple[int, int], state: tuple[int, int], lost: str
+) -> None:
+    options = KafkaOptions("h:1", "t")
+    facts = TopicFacts(1, 1, *messages, 1 << 20)
+    with capture_logs() as events:
+        cluster_topics._report(options, facts, state=Copies(*state))
+    (event,) = events
+    assert event["event"] == "log on kafka"
+    assert event["log_level"] == ("warning" if lost else "info")
+    assert event.get("hint", "").partition(":")[0] == (
+        f"the loss of one Kafka broker may lose {lost}" if lost else ""
+    )
+    assert (event["state_replication_factor"], event["state_min_insync_replicas"]) == state
+
+
+def test_a_state_topic_that_kafka_refuses_to_write_is_refused(options: KafkaOptions) -> None:
+    config = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
+    topics = [
+        NewTopic(options.topic, 1, 1, config={"max.message.bytes": "5000000"}),
+        NewTopic(options.state_topic, 1, 1, config=config),
+    ]
+    client = admin(options)  # it must outlive its futures
+    for future in client.create_topics(topics).values():
+        future.result(timeout=30)
+    with pytest.raises(KafkaUnusable, match=f"'{options.state_topic}' has 1 replicas, and min"):
+        KafkaLog(options)
 
 
 def kept_session(*, until_us: int = 0, claim: int = 0, node: int = 0) -> bytes:
@@ -722,8 +797,6 @@ def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_start_without_kafka_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.storage.kafka import cluster_topics  # noqa: PLC0415
-
     monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
     with pytest.raises(KafkaUnusable, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
         KafkaLog(KafkaOptions("127.0.0.1:1", "t"))

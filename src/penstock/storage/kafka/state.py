@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.errors import GroupElsewhere
@@ -54,6 +55,8 @@ __all__ = [
     "TopicState",
     "decode_topic",
 ]
+
+log = structlog.get_logger("penstock.log")
 
 ENDS: Final = "ends/"
 FOLLOWED: Final = "followed/"
@@ -321,12 +324,11 @@ class StateTopic:
                 self.apply({key: value}, place=message.offset())
             done.set()
 
-        producer = self._writing()
+        producer = self._produce(key, value, delivered)
         try:
-            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.flush(KAFKA_READ_SECONDS_MAX)
-        except (KafkaException, BufferError) as error:
-            raise failure(str(error)) from error
+        except KafkaException as error:
+            raise failure(error) from error
         if not done.is_set():
             raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
         if failures:
@@ -344,12 +346,11 @@ class StateTopic:
             if error is not None and failed is not None:
                 failed()
 
-        producer = self._writing()
+        producer = self._produce(key, value, delivered)
         try:
-            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.poll(0)
-        except (KafkaException, BufferError) as error:
-            raise failure(str(error)) from error
+        except KafkaException as error:
+            raise failure(error) from error
         self.apply({key: value})
 
     def close(self) -> None:
@@ -361,10 +362,42 @@ class StateTopic:
             self._connection.closing.drop("state writer", producers)
         self._cursor.reader.close()
 
-    def _writing(self) -> Producer:
-        with self._lock:
-            self._producer = self._producer or self._connection.idempotent()
-            return self._producer
+    def _produce(
+        self,
+        key: str,
+        value: bytes | None,
+        delivered: Callable[[KafkaError | None, Message], None],
+    ) -> Producer:
+        """Pass a value to the producer, and return it; raise OSError.
+
+        A producer that has failed for good is replaced by another one.
+        """
+        while True:
+            with self._lock:
+                self._producer = self._producer or self._connection.idempotent()
+                producer = self._producer
+            try:
+                producer.produce(
+                    self._topic, value, key.encode(), partition=0, on_delivery=delivered
+                )
+            except (KafkaException, BufferError) as error:
+                reason = error.args[0] if error.args else None
+                if not isinstance(reason, KafkaError) or not _is_fatal(reason):
+                    raise failure(str(error)) from error
+                log.warning("state writer replaced", topic=self._topic, error=reason.str())
+            else:
+                return producer
+            with self._lock:
+                if self._producer is producer:
+                    self._producer = None
+            producers = [producer]
+            del producer
+            self._connection.closing.drop("state writer", producers)
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Return whether a producer can never be used again."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001
 
 
 def _decode(value: bytes | None, kind: type[_State]) -> _State | None:
