@@ -30,6 +30,7 @@ __all__ = [
     "QUICK",
     "VERSION",
     "KafkaBroker",
+    "KafkaFailed",
     "KafkaMissing",
     "fetch",
     "free_ports",
@@ -65,7 +66,11 @@ _POM: Final = f"""<project><modelVersion>4.0.0</modelVersion>
 
 
 class KafkaMissing(Exception):
-    """Kafka cannot be had on this machine; the text says why."""
+    """Kafka cannot be had on this machine; the text says why. Tests that need it are skipped."""
+
+
+class KafkaFailed(Exception):
+    """Kafka is there, but does not run; the text says why. Tests that need it fail."""
 
 
 # --- Fetching -------------------------------------------------------------------------------------
@@ -298,7 +303,7 @@ def start_brokers(
     *,
     java: Sequence[str] = QUICK,
 ) -> Iterator[list[KafkaBroker]]:
-    """Start a cluster, wait until it answers, and end it; raise KafkaMissing."""
+    """Start a cluster, wait until it answers, and end it; raise KafkaMissing or KafkaFailed."""
     brokers = [
         KafkaBroker(number, folder / str(number), ports, settings=settings, java=java)
         for number in range(1, len(ports) + 1)
@@ -314,7 +319,7 @@ def start_brokers(
 
 
 def _wait(brokers: Sequence[KafkaBroker]) -> None:
-    """Wait until all brokers are members of the cluster; raise KafkaMissing."""
+    """Wait until all brokers are members of the cluster; raise KafkaFailed."""
     client = AdminClient(
         {"bootstrap.servers": ",".join(each.address for each in brokers), "log_level": 0}
     )
@@ -326,9 +331,9 @@ def _wait(brokers: Sequence[KafkaBroker]) -> None:
         for broker in brokers:
             if broker.process is not None and broker.process.poll() is not None:
                 output = (broker.folder / "output.txt").read_text(errors="replace")
-                raise KafkaMissing(f"a broker ended while starting: {output[-500:]}")
+                raise KafkaFailed(f"a broker ended while starting: {output[-500:]}")
         if time.monotonic() > ends:
-            raise KafkaMissing(f"it did not start in {START_SECONDS_MAX:.0f} seconds")
+            raise KafkaFailed(f"it did not start in {START_SECONDS_MAX:.0f} seconds")
         time.sleep(0.05)
 
 
@@ -357,7 +362,7 @@ def main(arguments: Sequence[str]) -> None:
             signal.pause()
     except KeyboardInterrupt:
         pass
-    except KafkaMissing as error:
+    except (KafkaMissing, KafkaFailed) as error:
         sys.exit(f"make kafka: {error}")
 
 

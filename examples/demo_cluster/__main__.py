@@ -22,7 +22,7 @@ from examples.demo_cluster.traffic import SENDERS, Counts, Publisher, count_all,
 
 from penstock.errors import PenstockError
 from penstock.protocols import PROTOCOLS
-from tools.kafka import KafkaBroker, KafkaMissing, free_ports, start_brokers
+from tools.kafka import KafkaBroker, KafkaFailed, KafkaMissing, free_ports, start_brokers
 
 MESSAGES = 200
 """Messages of each sender; the kills come after half of them."""
@@ -125,7 +125,7 @@ def main() -> int:
         try:
             with start_brokers(Path(name, "kafka"), free_ports(3)) as brokers:
                 return 0 if asyncio.run(run(Path(name), brokers, arguments.messages)) else 1
-        except KafkaMissing as error:
+        except (KafkaMissing, KafkaFailed) as error:
             problem(f"Apache Kafka: {error}")
         except (DemoFailed, PenstockError, TimeoutError) as error:
             problem(str(error) or "something did not happen in time; is the machine very busy?")

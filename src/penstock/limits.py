@@ -186,6 +186,13 @@ KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
 KAFKA_READ_SECONDS_MAX: Final = 10.0
 """How long a read waits for Kafka."""
+KAFKA_DELETIONS_MAX: Final = 10_000
+"""Deletions in the state topic of which a node remembers the places: a reader that is behind must
+not bring back what was deleted."""
+KAFKA_SESSIONS_MAX: Final = 100_000
+"""Clients that may resume in the state topic; the oldest are removed."""
+KAFKA_SESSIONS_REMOVED_MAX: Final = 10_000
+"""Clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
@@ -590,6 +597,13 @@ REQUESTS_REMOTE_MAX: Final = 100_000
 """Requests of clients of other nodes that wait for the answers of clients of this one."""
 ROAMING_SECONDS_MAX: Final = 3.0
 """How long a client that was connected to another node waits for that node to give it up."""
+ROAMING_COMMIT_SECONDS_MAX: Final = 1.0
+"""How long a node waits for the commit of the last messages of a client before it tells others
+where the client stands."""
+ROAMING_RENEWAL_SECONDS: Final = 15.0
+"""Age at which the state of a connected client is written again, so that it does not expire."""
+ROAMING_RENEWALS_MAX: Final = 1000
+"""States of clients that are written again in a second."""
 ROAMING_ARRIVALS_MAX: Final = 10_000
 """Clients that wait for other nodes at the same time."""
 RESUMES_MAX: Final = 10_000

@@ -65,7 +65,8 @@ class Nodes(NamedTuple):
         def mark() -> int:
             broker = here.server.broker
             state = here.server.storage.sessions._state
-            state._writing().flush(SECONDS_MAX)
+            if state._producer is not None:
+                state._producer.flush(SECONDS_MAX)
             broker.log.add_topic(marker, b"")
             return broker.catch_up.own.next_offset
 

@@ -104,7 +104,7 @@ def test_what_is_refused_is_counted(broker: HttpBroker) -> None:
     found = samples(broker)
     assert found["penstock_frames_rejected_total", "herald"] == 1
     assert found["penstock_messages_refused_total", "lamamq"] == 1
-    assert found["penstock_log_failing", ""] == 1
+    assert found["penstock_log_failing", "0"] == 1
     assert found["penstock_ready", ""] == 0
     context.storage._appends.unavailable = None
 
@@ -115,15 +115,17 @@ def test_messages_of_other_nodes_that_are_not_read_are_a_reason_not_to_be_ready(
     storage = broker.server.http.storage
     assert "penstock_follow_failing" not in families(broker), "no other process can write"
     status, reason = storage.status(), "Kafka: no answer for 10 seconds"
-    following = FollowStatus(reason, 3)
+    following = FollowStatus(reason, 3, {-1: True, 1: False, 2: True})
     monkeypatch.setattr(storage, "follow_problem", reason)
     status = dataclasses.replace(status, following=following, writers_replaced=2)
     monkeypatch.setattr(storage, "status", lambda: status)
     found = samples(broker)
-    assert found["penstock_follow_failing", ""] == 1
+    assert found["penstock_follow_failing", "1"] == 0
+    assert found["penstock_follow_failing", "2"] == 1
+    assert found["penstock_follow_state_failing", ""] == 1
     assert found["penstock_follow_replaced_total", ""] == 3
     assert found["penstock_log_writers_replaced_total", ""] == 2
-    assert found["penstock_log_failing", ""] == 0
+    assert found["penstock_log_failing", "0"] == 0
     assert found["penstock_ready", ""] == 0
     answer = broker.get("/readyz")
     assert answer.status == 503
@@ -210,7 +212,8 @@ def test_no_label_grows_with_topics_or_clients(broker: HttpBroker) -> None:
     }
     labels.discard("cause")  # of the last stall, if there was one: functions of Penstock
     assert labels == {
-        "protocol", "purpose", "quota", "reason", "share", "status", "version", "le", "outcome"
+        "protocol", "purpose", "quota", "reason", "share", "status", "version", "le", "outcome",
+        "partition",
     }  # fmt: skip
     reasons = [sample.labels["reason"] for sample in found["penstock_connections_failed"].samples]
     assert len(reasons) == METRICS_REASONS_MAX + 1

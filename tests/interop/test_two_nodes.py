@@ -4,11 +4,14 @@ import contextlib
 import queue
 import random
 import secrets
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from penstock.client.errors import Refused
 from penstock.client.sync import SyncClient, connect_sync
@@ -24,6 +27,7 @@ from penstock.protocols.lamamq import LAMAMQ
 from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.state import SESSION
 from tests.interop.test_bridges import VALUES, joined, named, receive, settle
 from tests.interop.test_herald_takeover import all_acknowledged, connect
 from tests.support import herald_bytes as herald
@@ -309,3 +313,65 @@ def test_requests_replies_and_notifications_reach_clients_of_another_node(
         notes = [next(heard) for _ in range(2)]
         assert [note.payload for note in notes] == [[1, 2], "all"]
         assert {note.sender for note in notes} == {asker.identity}
+
+
+class Stalled:
+    """A producer of Kafka whose commits wait."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.released = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def commit_transaction(self, seconds: float) -> None:
+        self.released.wait(30)
+        self._producer.commit_transaction(seconds)
+
+
+def test_a_client_misses_nothing_of_the_process_that_follows_a_killed_one(
+    kafka: KafkaBroker,
+) -> None:
+    """It had got messages that were never committed; their offsets are assigned again."""
+    topic, name = f"killed-{secrets.token_hex(4)}", secrets.token_hex(6)
+    with (
+        node(kafka, topic, 0, deliver_committed=False) as first,
+        node(kafka, topic, 1, deliver_committed=False) as second,
+        herald.HeraldPeer(first).join(herald.handshake_sub(b"\x07", name.encode())) as client,
+    ):
+        log = first.server.storage
+        assert isinstance(log, KafkaLog)
+        with herald.publisher(first) as publisher:
+            publisher.send(herald.publish(7, b"a"))
+            assert client.message()[2] == b"a"
+            first.until(lambda: log.end == 1)
+            committer = log._committer
+            stalled = Stalled(cast("Producer", committer._producer))
+            committer._producer = cast("Producer", stalled)
+            publisher.send(b"".join(herald.publish(7, b"lost") for _ in range(10)))
+            assert {client.message()[2] for _ in range(10)} == {b"lost"}
+        key = SESSION + msgspec.json.encode((ANYONE.name, "127.0.0.1", name)).decode()
+        saved_until = 0
+
+        def saved() -> bool:
+            nonlocal saved_until
+            kept = log._state.load(key, KeptSession)
+            assert kept is not None
+            assert kept.positions.get("channel/7", {}).get(0, 0) <= 1
+            saved_until = saved_until or kept.until_us
+            return kept.until_us > saved_until + 2 * SENT_POSITIONS_SECONDS[0] * 1e6
+
+        until(saved, "the positions are saved again")
+        # The process is killed: nothing of it is heard any more.
+        first.call(lambda: setattr(log.sessions, "put", lambda *_: None))
+        with node(kafka, topic, 0, deliver_committed=False) as successor:
+            sent = [b"n%d" % number for number in range(12)]
+            host, port = successor.address
+            with connect_sync(f"tcp://{host}:{port}", protocol=RHEOS2) as rheos:
+                for value in sent:
+                    rheos.publish("channel/7", value)
+            with herald.HeraldPeer(second) as again:
+                again.join(herald.handshake_sub(b"", name.encode()))
+                assert [again.message()[2] for _ in sent] == sent
+        stalled.released.set()

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tools import kafka as tool
-from tools.kafka import KafkaBroker, KafkaMissing
+from tools.kafka import KafkaBroker, KafkaFailed, KafkaMissing, free_ports, start_brokers
 
 
 def test_a_broker_answers_and_keeps_below_its_memory(kafka: KafkaBroker) -> None:
@@ -30,3 +30,16 @@ def test_it_is_missing_with_one_reason(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(KafkaMissing, match="Maven Central: no route to host"):
         tool.fetch()
     assert list((tmp_path / "cache/penstock").iterdir()) == [], "a part of it would be used later"
+
+
+def test_a_broker_that_does_not_run_is_a_failure(
+    kafka: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that need Kafka are skipped if it is missing, but not if it ends or hangs."""
+    assert not issubclass(KafkaFailed, KafkaMissing)
+    crashes = start_brokers(tmp_path / "a", free_ports(1), {"listeners": "nonsense"})
+    with pytest.raises(KafkaFailed, match="a broker ended while starting"), crashes:
+        pass
+    monkeypatch.setattr(tool, "START_SECONDS_MAX", 0.0)
+    with pytest.raises(KafkaFailed, match="did not start"):
+        tool._wait([kafka, kafka])

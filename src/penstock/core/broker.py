@@ -278,7 +278,14 @@ class Broker:
 
     def roam(self, store: SessionStore) -> None:
         """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
-        self.roaming = Roaming(self.resumption, self.timers, self.clock, store)
+        reader = self.reader
+        self.roaming = Roaming(
+            self.resumption,
+            self.timers,
+            self.clock,
+            store,
+            committed=lambda: self.log.next_offset if reader is None else reader.end,
+        )
         if self.following is not None:
             self.following.roaming = self.roaming
 

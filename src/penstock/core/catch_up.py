@@ -75,6 +75,8 @@ class CatchUp:
         self._clock = clock
         self._timers = timers
         self._slices = slices
+        self._unknown: dict[int, dict[Session, dict[str, int]]] = {}
+        # The offsets of subscriptions in partitions that are not found yet, by partition.
         self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
@@ -121,6 +123,18 @@ class CatchUp:
         """
         for partition in self.partitions.values():
             self._start(session, pattern, partition, start)
+        if isinstance(start, AtOffsets):
+            for number in start.offsets.keys() - self.partitions.keys():
+                patterns = self._unknown.setdefault(number, {}).setdefault(session, {})
+                patterns[pattern] = start.offsets[number]
+
+    def partition_found(self, partition: Partition) -> None:
+        """Add a partition; sessions that have a position in it start there."""
+        self.partitions[partition.number] = partition
+        for session, patterns in self._unknown.pop(partition.number, {}).items():
+            for pattern, offset in patterns.items():
+                start = AtOffsets({partition.number: offset})
+                self._start(session, pattern, partition, start)
 
     def _start(
         self, session: Session, pattern: str, partition: Partition, start: Start | None
@@ -244,6 +258,8 @@ class CatchUp:
 
     def unsubscribed(self, session: Session, pattern: str) -> None:
         """Remove a subscription from the session's feeds."""
+        for sessions in self._unknown.values():
+            sessions.get(session, {}).pop(pattern, None)
         if session.feeds:
             for feed in session.feeds.values():
                 feed.remove(pattern)
@@ -252,11 +268,16 @@ class CatchUp:
     def positions(self, session: Session) -> dict[str, Position]:
         """Return the position of each subscription of a session."""
         live = {number: each.next_offset for number, each in self.partitions.items()}
-        if not session.feeds:
+        if not session.feeds and not self._unknown:
             return dict.fromkeys(session.subscriptions, live)
         return {
             pattern: live
             | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
+            | {
+                number: sessions[session][pattern]
+                for number, sessions in self._unknown.items()
+                if pattern in sessions.get(session, ())
+            }
             for pattern in session.subscriptions
         }
 
@@ -269,6 +290,8 @@ class CatchUp:
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
+        for sessions in self._unknown.values():
+            sessions.pop(session, None)
         self._ready.pop(session, None)
         self._awaiting_log.pop(session, None)
         self._awaiting_memory.pop(session, None)

@@ -5,7 +5,7 @@ routed and encoded like messages of clients, in pieces, since a row group may be
 that becomes congested is served from the log from the next row on.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,8 +103,7 @@ class Following:
     def partition_found(self, number: int, reader: LogReader, next_offset: int) -> None:
         """See ports.Follower."""
         if number not in self._catch_up.partitions:
-            partition = StoredPartition(number, reader, next_offset)
-            self._catch_up.partitions[number] = partition
+            self._catch_up.partition_found(StoredPartition(number, reader, next_offset))
 
     def topic_created(self, topic: KnownTopic) -> None:
         """See ports.Follower."""
@@ -156,11 +155,25 @@ class Following:
         if end <= partition.next_offset:
             return
         start = max(first, partition.next_offset)
-        for session in set().union(*map(self._router.interested, patterns)):
-            if number not in session.feeds:
+        sessions = set().union(*map(self._router.interested, patterns))
+        self._leave_to_log(partition, sessions, start)
+        self._move_to(partition, end)
+
+    def messages_failed(self, number: int, end: int) -> None:
+        """See ports.Follower."""
+        partition = self._catch_up.partitions[number]
+        if isinstance(partition, StoredPartition) and end > partition.next_offset:
+            self._leave_to_log(partition, self._router.all_sessions(), partition.next_offset)
+            self._move_to(partition, end)
+
+    def _leave_to_log(
+        self, partition: StoredPartition, sessions: "Iterable[Session]", start: int
+    ) -> None:
+        """Serve sessions from the log from `start` on."""
+        for session in sessions:
+            if partition.number not in session.feeds:
                 self._catch_up.fall_behind(session, partition, start)
                 self._timers.after(0.0, partial(self._catch_up.wake, session))
-        self._move_to(partition, end)
 
     # --- Messages ---------------------------------------------------------------------------------
 
@@ -187,7 +200,7 @@ class Following:
             row = max(partition.next_offset - first, 0)
             if self.traces is None:
                 for audience in self._router.audiences(batch):
-                    self._deliver(partition, batch, audience, first=first, row=row)
+                    self._deliver_or_leave(partition, batch, audience, first=first, row=row)
             else:
                 self._deliver_traced(self.traces, partition, batch, first=first, row=row)
         finally:
@@ -210,11 +223,25 @@ class Following:
         start_us, sessions = self._clock.now_us(), 0
         topic = None if traced is None else batch.topic_id(traced.row)
         for audience in self._router.audiences(batch):
-            reached = self._deliver(partition, batch, audience, first=first, row=row)
+            reached = self._deliver_or_leave(partition, batch, audience, first=first, row=row)
             if topic is not None and self._router.wants(audience, topic):
                 sessions += reached
         if traced is not None:
             traces.delivered(traced, start_us=start_us, sessions=sessions)
+
+    def _deliver_or_leave(
+        self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int
+    ) -> int:
+        """As `_deliver`; if that fails, the sessions are served from the log.
+
+        Those that had got some of the messages get them again.
+        """
+        try:
+            return self._deliver(partition, batch, audience, first=first, row=row)
+        except Exception:  # one audience must not end the delivery to all others
+            log.exception("followed messages failed", partition=partition.number, offset=first)
+            self._leave_to_log(partition, audience.sessions, first + row)
+            return 0
 
     def _deliver(
         self, partition: StoredPartition, batch: Batch, audience: Audience, *, first: int, row: int

@@ -187,6 +187,15 @@ class Router:
             self._release(pattern)
         self._clear_audiences()
 
+    def all_sessions(self) -> "set[Session]":
+        """Return all sessions with subscriptions."""
+        return {
+            each
+            for pattern in self._patterns.values()
+            for each in pattern.sessions
+            if not isinstance(each, RouteMark)
+        }
+
     def interested(self, watched: str) -> "set[Session]":
         """Return the sessions with subscriptions to the same topics as a watched pattern."""
         found: set[Session] = set()

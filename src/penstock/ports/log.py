@@ -268,6 +268,12 @@ class Follower(Port):
         `messages_read`. If a subscriber needs the messages after all, it reads them from the log.
         """
 
+    def messages_failed(self, number: int, end: int) -> None:
+        """Take note that the messages of a partition up to `end` could not be handed over.
+
+        Those that were not delivered are read from the log by the subscribers.
+        """
+
     def records_read(self, records: Sequence[Record]) -> None:
         """Deliver private messages for clients of this process."""
 

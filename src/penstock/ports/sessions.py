@@ -14,6 +14,9 @@ class KeptSession(msgspec.Struct, frozen=True, omit_defaults=True):
     `connected` is whether it was connected there when `writer`, a node, wrote this; then the
     positions may be a few seconds old. With `claims`, the node asks the one that has the client to
     give it up; `handed_over` is the answer. `until_us` is when the client is forgotten.
+
+    `claim` is increased with each move of the client, so a state with a lower one is of a node that
+    did not know of the last move: it does not count. It is 0 in a state of an earlier version.
     """
 
     node: int
@@ -23,6 +26,7 @@ class KeptSession(msgspec.Struct, frozen=True, omit_defaults=True):
     claims: bool = False
     handed_over: bool = False
     until_us: int = 0
+    claim: int = 0
 
 
 class SessionStore(Port):

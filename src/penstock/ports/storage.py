@@ -168,6 +168,8 @@ class FollowStatus:
     """Why it has not been read for a while; None if it is."""
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
+    late: Mapping[int, bool] = dataclasses.field(default_factory=dict)
+    """Whether each partition has not been read for a while; -1 stands for what is no message."""
     references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
     """Row groups of namespaces that were read and passed over."""
 
@@ -255,7 +257,7 @@ class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     All messages before `next` were processed but those of `pending`. `dead` are the last offsets
     that went to the dead letters. `ordered` keeps a topic's messages with one member. In a log of
     several partitions, `partitions` has the next offset of each in place of `next`, and the others
-    are places of `penstock.core.groups.places`. `used` tells whether the group has members; they
+    are places of `penstock.ports.places`. `used` tells whether the group has members; they
     are at `node`, the process `process`.
     """
 

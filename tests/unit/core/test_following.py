@@ -1,5 +1,9 @@
 """Messages of other nodes: live, from the log, and where a client resumes."""
 
+from typing import Any
+
+import pytest
+
 from penstock.core.broker import Broker
 from penstock.core.following import Following
 from penstock.ports import KnownTopic
@@ -200,3 +204,86 @@ def test_a_client_that_comes_from_a_faster_node_gets_nothing_twice() -> None:
     pair.answer_all()
     assert ahead.read() == words("x5 x6")
     assert ahead.live
+
+
+def test_a_client_gets_nothing_twice_of_a_partition_that_this_node_finds_later() -> None:
+    pair = Pair.__new__(Pair)
+    pair.desk, pair.other, pair.passed = Desk(), Desk(), 0
+    client, gone, other = pair.desk.join(), pair.desk.join(), pair.desk.join("channel/1")
+    for each in (client, gone):
+        assert pair.broker.resume(each.session, "channel/1", {0: 0, NODE: 2})
+    assert pair.broker.resume(client.session, "channel/2", {0: 0, NODE: 3})
+    assert pair.broker.positions(client.session) == {
+        "channel/1": {0: 0, NODE: 2},
+        "channel/2": {0: 0, NODE: 3},
+    }, "it may move on before the partition is found"
+    pair.broker.unsubscribe(client.session, "channel/2")
+    pair.broker.close(gone.session)
+    pair.send("x0 x1")
+    pair.following.partition_found(NODE, pair.other.log, 0)
+    pair.follow()
+    pair.answer_all()
+    pair.take("x2")
+    pair.answer_all()
+    assert client.read() == words("x2")
+    assert client.live
+    assert other.read() == words("x0 x1 x2")
+    assert pair.broker.positions(client.session) == {"channel/1": {0: 0, NODE: 3}}
+
+
+def test_a_position_in_a_partition_that_is_found_later_may_be_in_its_history() -> None:
+    pair = Pair.__new__(Pair)
+    pair.desk, pair.other, pair.passed = Desk(), Desk(), 0
+    client = pair.desk.join()
+    pair.send("x0 x1 x2")
+    assert pair.broker.resume(client.session, "channel/1", {0: 0, NODE: 1})
+    pair.following.partition_found(NODE, pair.other.log, 3)
+    pair.passed = 1
+    pair.answer_all()
+    assert client.read() == words("x1 x2")
+    pair.take("x3")
+    assert client.read() == words("x3")
+
+
+def test_messages_whose_delivery_fails_are_read_from_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    clients = [pair.desk.join("#"), pair.desk.join("channel/1")]
+    audience = pair.following._deliver
+    fails = [True]
+
+    def deliver(*arguments: Any, **more: Any) -> int:
+        if fails:
+            fails.pop()
+            raise IndexError("a bug")
+        return audience(*arguments, **more)
+
+    monkeypatch.setattr(pair.following, "_deliver", deliver)
+    pair.take("x0 x1")
+    pair.broker.timers.run_due()
+    pair.answer_all()
+    pair.take("x2")
+    pair.answer_all()
+    for each in clients:
+        assert each.read() == words("x0 x1 x2")
+        assert each.live
+
+
+def test_messages_that_could_not_be_handed_over_are_read_from_the_log() -> None:
+    pair = Pair()
+    client, slow = pair.desk.join("#"), pair.desk.join("#")
+    pair.take("x0")
+    slow.congest()
+    pair.send("x1 x2")
+    pair.passed = len(pair.other.log.kept)  # they are never read
+    pair.following.messages_failed(NODE, 3)
+    pair.following.messages_failed(NODE, 3)
+    pair.broker.timers.run_due()
+    pair.answer_all()
+    pair.take("x3")
+    slow.drain()
+    pair.answer_all()
+    assert client.read() == words("x0 x1 x2 x3")
+    assert slow.read() == words("x0 x1 x2 x3")
+    assert client.live

@@ -290,6 +290,24 @@ def is_used(desk: GroupDesk) -> bool:
     return progress.used
 
 
+def test_the_stored_state_of_a_group_is_not_beyond_the_log() -> None:
+    """The next process of a node assigns offsets that were not committed to other messages."""
+    for store, stored in ((shared(), 1), (Store(), 3)):
+        desk = GroupDesk(store=store)
+        desk.send("a")
+        desk.send("b c", commits=False)
+        member = desk.join()
+        state = desk.store.states["g"]
+        assert state.offsets == {0: stored}
+        assert state.progress is not None
+        assert state.progress.next == stored
+        desk.log.commit()
+        desk.run()
+        assert member.read() == "", "the group begins behind them"
+        desk.send("d")
+        assert member.read() == "d"
+
+
 def test_other_nodes_see_that_a_group_has_members_here() -> None:
     desk = GroupDesk(store=shared())
     member = desk.join()

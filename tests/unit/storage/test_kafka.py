@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -29,13 +30,14 @@ from penstock.errors import (
     OperatorError,
 )
 from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, PartitionRange, Stored
+from penstock.ports import Follower, KeptSession, PartitionRange, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
-from penstock.storage.kafka import partition
+from penstock.storage.kafka import cluster_topics, partition, session_records
+from penstock.storage.kafka import state as kafka_state
 from penstock.storage.kafka.client import Connection, RecordReader
-from penstock.storage.kafka.cluster_topics import TopicAdmin
+from penstock.storage.kafka.cluster_topics import Copies, TopicAdmin, TopicFacts
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
@@ -212,9 +214,11 @@ def test_a_first_message_that_is_known_is_not_read_again(
 ) -> None:
     read, starts = RecordReader.records, []
 
-    def counting(self: RecordReader, topic: str, partition: int, place: int) -> Iterator[Message]:
+    def counting(
+        self: RecordReader, topic: str, partition: int, place: int, *, end: int
+    ) -> Iterator[Message]:
         starts.append(place)
-        return read(self, topic, partition, place)
+        return read(self, topic, partition, place, end=end)
 
     async def use() -> None:
         async with attached(KafkaLog(options)) as used:
@@ -277,6 +281,169 @@ def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptio
         state.apply({"group/job": b"third"}, place=2)
         state.refresh()  # reads the first two
         assert state.get("group/job") == b"third"
+    finally:
+        state.close()
+
+
+def test_a_reader_that_is_behind_brings_nothing_back_that_was_deleted(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_state, "KAFKA_DELETIONS_MAX", 3)
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        state.put("group/job", b"first")
+        state.apply({"group/job": None}, place=7)
+        state.apply({"group/job": b"first"}, place=0)
+        assert state.get("group/job") is None
+        state.apply({"group/job": b"new"}, place=8)
+        assert state.get("group/job") == b"new"
+        state.send("group/job", None)
+        state.apply({"group/job": b"new"}, place=8)
+        assert state.get("group/job") is None, "this process has deleted it"
+        for number in range(5):
+            state.apply({f"group/{number}": b"x"}, place=10)
+            state.apply({f"group/{number}": None}, place=11)
+        assert len(state._deleted) == 3
+    finally:
+        state.close()
+
+
+class Fatal:
+    """A producer that has failed for good."""
+
+    def produce(self, *_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL, "broken"))
+
+    def flush(self, _: float) -> int:
+        return 0
+
+
+def test_a_writer_of_the_state_that_failed_for_good_is_replaced(options: KafkaOptions) -> None:
+    create(options)
+    connection = Connection(options)
+    state = StateTopic(connection)
+    try:
+        state._producer = cast("Producer", Fatal())
+        with capture_logs() as events:
+            state.put("group/job", b"first")
+        assert [each["event"] for each in events] == ["state writer replaced"]
+        state._producer = cast("Producer", Fatal())
+        state.send("group/other", b"x")
+        state.refresh()
+        state._values.clear()
+        state._cursor.place = 0
+        state._places.clear()
+
+        def written() -> set[str]:
+            state.refresh()
+            return set(state.values("group/"))
+
+        deadline = time.monotonic() + 10
+        while written() != {"job", "other"}:
+            assert time.monotonic() < deadline
+    finally:
+        state.close()
+
+
+@pytest.mark.parametrize(
+    ("messages", "state", "lost"),
+    [
+        ((1, 1), (1, 1), "messages and topic 't-state'"),
+        ((3, 1), (3, 2), "messages"),
+        ((3, 2), (3, 1), "topic 't-state'"),
+        ((3, 2), (3, 2), ""),
+    ],
+)
+def test_a_start_says_what_the_loss_of_a_broker_may_lose(
+    messages: tuple[int, int], state: tuple[int, int], lost: str
+) -> None:
+    options = KafkaOptions("h:1", "t")
+    facts = TopicFacts(1, 1, *messages, 1 << 20)
+    with capture_logs() as events:
+        cluster_topics._report(options, facts, state=Copies(*state))
+    (event,) = events
+    assert event["event"] == "log on kafka"
+    assert event["log_level"] == ("warning" if lost else "info")
+    assert event.get("hint", "").partition(":")[0] == (
+        f"the loss of one Kafka broker may lose {lost}" if lost else ""
+    )
+    assert (event["state_replication_factor"], event["state_min_insync_replicas"]) == state
+
+
+def test_a_state_topic_that_kafka_refuses_to_write_is_refused(options: KafkaOptions) -> None:
+    config = {"cleanup.policy": "compact", "min.insync.replicas": "2"}
+    topics = [
+        NewTopic(options.topic, 1, 1, config={"max.message.bytes": "5000000"}),
+        NewTopic(options.state_topic, 1, 1, config=config),
+    ]
+    client = admin(options)  # it must outlive its futures
+    for future in client.create_topics(topics).values():
+        future.result(timeout=30)
+    with pytest.raises(KafkaUnusable, match=f"'{options.state_topic}' has 1 replicas, and min"):
+        KafkaLog(options)
+
+
+def kept_session(*, until_us: int = 0, claim: int = 0, node: int = 0) -> bytes:
+    return msgspec.json.encode(
+        KeptSession(node, node, {"x": {0: 1}}, until_us=until_us, claim=claim)
+    )
+
+
+def test_clients_whose_time_is_over_are_not_loaded_and_are_removed(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = time.time_ns() // 1000
+    late = kept_session(until_us=now_us - 1, node=9)
+    good = kept_session(until_us=now_us + 60_000_000)
+
+    async def use() -> None:
+        other = KafkaLog(dataclasses.replace(options, node=1))
+        async with attached(KafkaLog(options)) as used:
+            node = cast("KafkaLog", used.storage)
+            node._state.put("session/late", late)
+            node._state.put("session/old", kept_session(node=9))
+            other_late = kept_session(until_us=now_us - 1, node=1)
+            node._state.put("session/other", other_late)
+            for number in range(3):
+                node._state.put(f"session/{number}", good)
+            async with attached(other):
+                state = other._state
+                state.refresh()
+                assert set(state.values("session/")) == {"old", "0", "1", "2"}
+                node.sessions.remove_expired()
+                assert state.is_running(1)
+                node._state.refresh()
+                assert "session/other" in node._state._sessions._facts, "its node removes it"
+                other.sessions.remove_expired()
+            state = StateTopic(Connection(options))
+
+            def records() -> set[str]:
+                state.refresh()
+                return {key.rpartition("/")[2] for key in state._sessions._facts}
+
+            try:
+                await used.until(lambda: records() == {"old", "0", "1", "2"})
+                monkeypatch.setattr(session_records, "KAFKA_SESSIONS_MAX", 2)
+                node.sessions.remove_expired()
+                await used.until(lambda: records() == {"1", "2"})  # the oldest go first
+            finally:
+                state.close()
+
+    run(use())
+
+
+def test_a_state_of_a_client_with_a_lower_claim_does_not_count(options: KafkaOptions) -> None:
+    create(options)
+    state = StateTopic(Connection(options))
+    try:
+        now = kept_session(claim=3)
+        for value in (now, kept_session(claim=2), b"nonsense"):
+            state.put("session/c", value)
+            assert state.get("session/c") == now
+        state.put("session/c", None)
+        state.put("session/c", kept_session(claim=1))
+        assert state.get("session/c") == kept_session(claim=1)
     finally:
         state.close()
 
@@ -394,6 +561,72 @@ def test_a_scan_waits_for_committed_messages_that_kafka_does_not_show_yet(
             with pytest.raises(OSError, match=r"no answer for 0\.2 seconds"):
                 used.rows()
 
+    run(use())
+
+
+class EarlyEnd:
+    """The end of a partition, as a leader tells it that does not know all records yet."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+    def offset(self) -> int:
+        return self._place
+
+
+def end_early(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let each read of records begin with an end that is too early; count them."""
+    records, following = RecordReader.records, RecordReader._next
+    ends: list[int] = []
+    waiting: dict[RecordReader, int] = {}
+
+    def begin(
+        self: RecordReader, topic: str, number: int, place: int, **more: Any
+    ) -> Iterator[Message]:
+        waiting[self] = place
+        return records(self, topic, number, place, **more)
+
+    def told(self: RecordReader) -> list[Message]:
+        place = waiting.pop(self, None)
+        if place is None:
+            return following(self)
+        ends.append(place)
+        return [cast("Message", EarlyEnd(place))]
+
+    monkeypatch.setattr(RecordReader, "records", begin)
+    monkeypatch.setattr(RecordReader, "_next", told)
+    return ends
+
+
+def test_records_that_a_new_leader_does_not_show_yet_are_waited_for(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for name in "abcde":
+                await used.put(name)
+
+    async def use() -> None:
+        ends = end_early(monkeypatch)
+        async with attached(KafkaLog(options)) as used:
+            storage = used.storage
+            assert storage.next_offset == 5, "no offset is assigned twice"
+            assert ends
+            assert {each.name for each in storage.known_topics} == set("abcde")
+            assert [row["offset"] for row in used.rows()] == [0, 1, 2, 3, 4]
+            own = cast("KafkaLog", storage)._own
+            for offset in random.Random(7).sample(range(5), 5):
+                own._anchors.clear()
+                own._cache = RecordCache(0)
+                assert own.find_record(offset).base_offset == offset
+            assert own.offset_at(START_US) == 0
+            own._anchors.clear()
+            assert own.offset_after_place(own.first_place) == 0
+
+    run(fill())
     run(use())
 
 
@@ -564,8 +797,6 @@ def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_start_without_kafka_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.storage.kafka import cluster_topics  # noqa: PLC0415
-
     monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
     with pytest.raises(KafkaUnusable, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
         KafkaLog(KafkaOptions("127.0.0.1:1", "t"))

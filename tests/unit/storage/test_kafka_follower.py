@@ -56,12 +56,16 @@ class Target:
 
     def __init__(self) -> None:
         self.offsets: dict[int, list[int]] = {}
+        self.failed: list[tuple[int, int]] = []
 
     def partition_found(self, number: int, _reader: LogReader, _next_offset: int) -> None:
         self.offsets.setdefault(number, [])
 
     def messages_read(self, number: int, stored: Stored) -> None:
         self.offsets[number] += range(stored.base_offset, stored.base_offset + stored.count)
+
+    def messages_failed(self, number: int, end: int) -> None:
+        self.failed.append((number, end))
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -200,11 +204,12 @@ def test_a_partition_that_is_not_read_for_long_is_a_problem(
             node.follow(cast("Follower", target))
             await writer.put("a")
             await used.until(lambda: node.follow_problem)
-            expected = "Kafka: no records of partitions [1], though it has some"
+            expected = "partition 1: Kafka: no records of partitions [1], though it has some"
             assert node.follow_problem == expected
             following = node.status().following
             assert following is not None
             assert following.problem == expected
+            assert following.late == {-1: False, 1: True}
             assert node.problem is None
             stands.clear()
             await used.until(lambda: target.offsets[1] == [0])
@@ -296,6 +301,42 @@ def test_a_record_that_cannot_be_taken_does_not_stop_those_behind_it(
                 await writer.put(topic)
             await used.until(lambda: target.offsets[1] == [0, 2])
             assert attempts == 3
+            assert target.failed[0] == (1, 2), "sessions read it from the log"
+
+    run(use())
+
+
+def test_a_record_that_cannot_be_read_and_one_that_fails_later_are_left_to_the_log(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "KAFKA_FOLLOW_RETRY_SECONDS", 0.05)
+
+    class Failing(Target):
+        def messages_read(self, number: int, stored: Stored) -> None:
+            if stored.base_offset == 3:
+                raise IndexError("a bug")
+            super().messages_read(number, stored)
+
+    async def use() -> None:
+        node, target = KafkaLog(options), Failing()
+        async with attached(KafkaLog(other(options))) as writer, attached(node) as used:
+            node.follow(cast("Follower", target))
+            await writer.put("a")
+            await used.until(lambda: target.offsets[1] == [0])
+            read = node._heads.read
+            fails = [None] * 3
+
+            def reading(message: Message) -> Any:
+                if fails and threading.current_thread().name == "penstock-follow":
+                    fails.pop()
+                    raise IndexError("a bug")
+                return read(message)
+
+            monkeypatch.setattr(node._heads, "read", reading)
+            for _ in range(4):
+                await writer.put("b")
+            await used.until(lambda: target.offsets[1] == [0, 2, 4])
+            assert [each for each in target.failed if each[1] > 1] == [(1, 2), (1, 4)]
 
     run(use())
 
@@ -415,7 +456,8 @@ def test_the_state_topic_is_read_again_from_its_start_if_records_were_removed(
     reader = read._cursor.reader
     records = reader.records
 
-    def removed(_topic: str, _partition: int, _offset: int) -> Iterator[Message]:
+    def removed(_topic: str, _partition: int, _offset: int, *, end: int) -> Iterator[Message]:
+        assert end > 0
         monkeypatch.setattr(reader, "records", records)
         raise RecordsRemoved
 

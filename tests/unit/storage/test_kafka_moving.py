@@ -5,13 +5,19 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.errors import CannotExport
+from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
+from penstock.ports.places import place_of
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.records import record_batches
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.storage.kafka import moving
 from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.moved_groups import copy_groups
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.session_numbers import SessionNumbers
 from tests.support.commands import Commands
@@ -69,6 +75,85 @@ def test_a_log_is_the_same_after_a_move_to_kafka_and_back(
     assert [row["offset"] for row in rows(back)] == list(range(93))
     line = commands.run("log", "import", "--from", url, "--data", back).error_line()
     assert "it has log/0 already" in line
+
+
+def test_a_log_is_not_exported_to_a_partition_in_which_a_node_still_writes(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with WrittenLog(tmp_path) as log:
+        log.put_many(3)
+
+    class LateWriter(moving._Writer):
+        def __init__(self, *arguments: Any) -> None:
+            with WrittenStorage(KafkaLog(options)) as node:
+                node.put(message("a", b"of the node", 0))
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(moving, "_Writer", LateWriter)
+    with pytest.raises(CannotExport, match="has messages already"):
+        moving.export_log(tmp_path, options, damaged=print, progress=print)
+    with WrittenStorage(KafkaLog(options)) as node:
+        assert node.log.next_offset == 1
+
+
+WHOLE = GroupProgress(
+    next=40,
+    pending=(PendingRun(17, 1, 2), PendingRun(20, 3, 1)),
+    dead=(11, 13),
+    ordered=True,
+)
+"""A group with acknowledgments out of order, deliveries and dead letters."""
+
+
+def test_the_whole_ledger_of_a_group_is_moved(
+    options: KafkaOptions, commands: Commands, tmp_path: Path
+) -> None:
+    here, back = tmp_path / "here", tmp_path / "back"
+    with WrittenLog(here) as log:
+        log.put_many(50)
+    used = msgspec.structs.replace(WHOLE, used=True, node=0, process="p")
+    subscription = Subscription(patterns=("#",))
+    kept = GroupOffsets(here)
+    kept.commit("g", {0: 17}, lost=5, subscription=subscription, progress=used)
+    url = f"kafka://{options.bootstrap}/{options.topic}"
+    assert commands.run("log", "export", "--data", here, "--to", url).code == 0
+    with WrittenStorage(KafkaLog(options)) as node:
+        found = node.log.groups.all()["g"]
+        assert found.progress == WHOLE
+        assert (found.offsets, found.lost, found.subscription) == ({0: 17}, 5, subscription)
+        # In a cluster the state has the other partitions, too.
+        beside = place_of(1, 4)
+        several = msgspec.structs.replace(
+            WHOLE,
+            partitions={0: 40, 1: 7},
+            pending=(*WHOLE.pending, PendingRun(beside, 1, 1)),
+            dead=(*WHOLE.dead, beside),
+        )
+        node.log.groups.commit("g", {0: 17, 1: 4}, subscription=subscription, progress=several)
+        node.log.groups.commit("elsewhere", {1: 4})
+    assert commands.run("log", "import", "--from", url, "--data", back).code == 0
+    (again,) = GroupOffsets(back).all().values()
+    assert (again.offsets, again.progress) == ({0: 17}, WHOLE)
+
+
+def test_partitions_of_a_group_are_moved_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    target = GroupOffsets(tmp_path / "target")
+    beside = place_of(1, 4)
+    several = msgspec.structs.replace(
+        WHOLE,
+        partitions={0: 40, 1: 7},
+        pending=(*WHOLE.pending, PendingRun(beside, 1, 1)),
+        dead=(*WHOLE.dead, beside),
+    )
+    source = {"g": GroupState("g", {0: 17, 1: 4}, lost=2, progress=several)}
+    for partition in (1, 0, 1):
+        copy_groups(source, target, partition=partition)
+    (found,) = target.all().values()
+    assert found.progress is not None
+    assert (found.offsets, found.lost) == ({0: 17, 1: 4}, 2)
+    assert sorted(found.progress.dead) == [11, 13, beside]
+    assert msgspec.structs.replace(found.progress, dead=several.dead) == several
 
 
 def test_messages_that_cannot_be_read_are_told_and_left_out(

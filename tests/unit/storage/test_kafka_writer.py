@@ -183,6 +183,95 @@ def test_a_commit_that_hangs_fails_and_another_thread_writes_on(
     run(use())
 
 
+def test_a_process_that_was_replaced_while_it_made_a_new_producer_writes_nothing(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked who the owner is, stood still, and fences its successor when it goes on."""
+    make = Connection.transactional
+
+    async def use() -> None:
+        loop = asyncio.get_running_loop()
+        lost: list[Exception] = []
+        acknowledged: list[int] = []
+        async with contextlib.AsyncExitStack() as stack:
+            old_log = KafkaLog(options, lost=lost.append)
+            old = await stack.enter_async_context(attached(old_log))
+            await old.put("a")
+
+            async def succeed() -> Attached:
+                new = await asyncio.to_thread(KafkaLog, options)
+                used = await stack.enter_async_context(attached(new))
+                acknowledged.extend([(await used.put(name)).first_offset for name in "bcd"])
+                return used
+
+            successors: list[Attached] = []
+
+            def transactional(connection: Connection, record_bytes_max: int) -> Producer:
+                if connection is old_log._connection:
+                    found = asyncio.run_coroutine_threadsafe(succeed(), loop)
+                    successors.append(found.result(30))
+                return make(connection, record_bytes_max)
+
+            monkeypatch.setattr(Connection, "transactional", transactional)
+            fence(options)
+            failed = old.storage.append(old.batch("x"), "sender")
+            await old.until(lambda: lost or (successors and not old.storage.problem))
+            assert lost
+            assert not is_safe(failed, old.storage)
+            with pytest.raises(LogUnavailable):
+                old.storage.append(old.batch("y"), "sender")
+            (new,) = successors
+            new.storage.append(new.batch("z"), "sender")  # its producer was fenced
+            await new.until(lambda: new.storage.problem is not None)
+            await new.until(lambda: new.storage.problem is None)
+            acknowledged.append((await new.put("e")).first_offset)
+            rows = {row["topic"]: row["offset"] for row in new.rows()}
+            assert list(rows) == ["a", "b", "c", "d", "e"]
+            assert [rows[name] for name in "bcde"] == acknowledged
+
+    run(use())
+
+
+def fence(options: KafkaOptions) -> None:
+    """Fence the producer of a node, as Kafka does when a transaction takes too long."""
+    stranger = Producer(
+        {"bootstrap.servers": options.bootstrap, "transactional.id": options.transactional_id}
+    )
+    stranger.init_transactions(30)
+
+
+def test_a_process_whose_log_is_longer_than_it_has_written_writes_nothing(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        lost: list[Exception] = []
+        old_log = KafkaLog(options, lost=lost.append)
+        async with attached(old_log) as old, attached(KafkaLog(options)) as new:
+            await new.put("a")
+            # As if the state topic did not have the other process.
+            monkeypatch.setattr(old_log._committer, "check_owner", lambda: True)
+            old.storage.append(old.batch("x"), "sender")
+            await old.until(lambda: lost)
+            with pytest.raises(LogUnavailable):
+                old.storage.append(old.batch("y"), "sender")
+
+    run(use())
+
+
+def test_a_record_that_is_added_late_moves_no_end_back(options: KafkaOptions) -> None:
+    async def use() -> None:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            await used.put("a")
+            await used.put("b")
+            first, last = node._own.walk(0, 2)
+            node._own.add(first)
+            assert node._own.bounds == (0, 2)
+            assert node._own.last_crc == last.crc32c
+
+    run(use())
+
+
 def test_an_attempt_to_write_again_that_hangs_is_followed_by_another(
     options: KafkaOptions, hang: Hang
 ) -> None:

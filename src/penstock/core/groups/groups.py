@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from penstock._kernels.topics import TopicTable
@@ -469,12 +470,28 @@ class Groups:
         group.on_stored.append(lambda _: self._save(group, then))
 
     def _state(self, group: Group, lost: int, *, is_used: bool) -> GroupState:
+        """Return what is stored of a group.
+
+        A new group begins behind messages that may not be in the log yet. If they never are, the
+        next process of this node assigns their offsets to other messages.
+        """
+        positions = group.ledger.positions
+        progress = group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used)
+        node = self._node
+        end = self._reader.partitions[node].reader.end
+        if self._store.is_shared and positions.get(node, 0) > end:
+            positions[node] = end
+            if progress.partitions:
+                changed = progress.partitions | {node: min(progress.partitions[node], end)}
+                progress = msgspec.structs.replace(progress, partitions=changed)
+            else:
+                progress = msgspec.structs.replace(progress, next=min(progress.next, end))
         return GroupState(
             group.name,
-            group.ledger.positions,
+            positions,
             lost=lost,
             subscription=Subscription(patterns=(group.pattern,)),
-            progress=group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used),
+            progress=progress,
         )
 
     def _release(self, group: Group) -> None:

@@ -1,36 +1,18 @@
-"""Messages of all partitions in one row of numbers: the partition, then 48 bits of the offset.
+"""Reads all partitions by places: see penstock.ports.places.
 
-A group reads all partitions of a log, and its state names messages of each of them. So a place is
-one number. Those of partition 0, the only one of a log on disk, are the offsets.
+A group reads all partitions of a log, and its state names messages of each of them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.core.partitions import OwnPartition, Partition
 from penstock.errors import LogError, OffsetPastEnd
 from penstock.ports import Fetched, Stored, TopicFilter
+from penstock.ports.places import offset_of, partition_of, place_of
 
 __all__ = ["PlacedReader", "offset_of", "partition_of", "place_of"]
-
-_OFFSET_BITS: Final = 48
-
-
-def place_of(partition: int, offset: int) -> int:
-    """Return the place of a message."""
-    return (partition << _OFFSET_BITS) + offset
-
-
-def partition_of(place: int) -> int:
-    """Return the partition of a place."""
-    return place >> _OFFSET_BITS
-
-
-def offset_of(place: int) -> int:
-    """Return the offset of a place in its partition."""
-    return place & ((1 << _OFFSET_BITS) - 1)
 
 
 class _PlacedRowGroup:

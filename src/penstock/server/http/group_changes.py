@@ -185,8 +185,8 @@ async def _offsets(context: HttpContext, to: str) -> dict[int, int]:
         case AtTime(us):
             return await _at_time(context, us)
     if to == "latest":
-        ends = {number: each.end for number, each in bounds.items()}
-        return {**ends, storage.partition: storage.next_offset}
+        await storage.flush()  # offsets of messages that are not in the log may be assigned again
+        return {number: each.end for number, each in storage.bounds().items()}
     message = f"to: expected earliest, latest, an offset, a time or -15m, got {to[:200]!r}"
     raise ApiError(400, "bad-request", message)
 

@@ -254,9 +254,11 @@ class _BrokerCollector(Collector):
             ("log_segments", "Segments.", len(status.segments)),
             ("log_excess_bytes", "Bytes above the bound of retention.", status.excess_bytes),
             ("log_waiting_bytes", "Values that wait for the disk.", status.waiting_bytes),
-            ("log_failing", "1 while messages cannot be kept.", int(status.problem is not None)),
         ):
             yield _gauge(name, text, number)
+        text = "1 while messages cannot be kept."
+        failing = {str(status.partition): int(status.problem is not None)}
+        yield _gauges("log_failing", text, "partition", failing)
         yield from _retention(status.retention_rules)
         for name, text, number in (
             ("log_commits", "Commits.", status.commits),
@@ -379,8 +381,11 @@ def _tier(status: TierStatus) -> Iterable[Metric]:
 
 
 def _following(status: FollowStatus) -> Iterable[Metric]:
-    text = "1 while messages of other nodes are not read."
-    yield _gauge("follow_failing", text, int(status.problem is not None))
+    text = "1 while the messages of another node are not read."
+    late = {str(number): int(is_late) for number, is_late in status.late.items() if number >= 0}
+    yield _gauges("follow_failing", text, "partition", late)
+    text = "1 while topics, clients and services of other nodes are not read."
+    yield _gauge("follow_state_failing", text, int(status.late.get(-1, False)))
     text = "Readers of the messages of other nodes that failed or hung, and were replaced."
     yield _counter("follow_replaced", text, status.replaced)
     counts = status.references

@@ -210,9 +210,14 @@ class RecordReader:
         partition: int,
         offset: int,
         *,
+        end: int = 0,
         seconds_max: float = KAFKA_READ_SECONDS_MAX,
     ) -> Generator[Message, None, None]:
-        """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError."""
+        """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError.
+
+        `end` is an offset that `bounds` has returned as the end, or that of a later record. After a
+        leader has moved, Kafka may show fewer records for a moment: this waits for the others.
+        """
         consumer = self._consumer
         try:
             consumer.assign([TopicPartition(topic, partition, offset)])
@@ -224,7 +229,8 @@ class RecordReader:
                         yield message
                         deadline = time.monotonic() + seconds_max
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                        return
+                        if (message.offset() or 0) >= end:
+                            return
                     elif error.code() in REMOVED:
                         raise RecordsRemoved
                     elif is_final(error):
@@ -248,10 +254,14 @@ class RecordReader:
         partition: int,
         offset: int,
         *,
+        end: int,
         seconds_max: float = KAFKA_READ_SECONDS_MAX,
     ) -> Message | None:
-        """Return the first committed record from a Kafka offset on; None if there is none."""
-        records = self.records(topic, partition, offset, seconds_max=seconds_max)
+        """Return the first committed record from a Kafka offset on, with `end` as for `records`.
+
+        None if there is none.
+        """
+        records = self.records(topic, partition, offset, end=end, seconds_max=seconds_max)
         with contextlib.closing(records):
             return next(records, None)
 

@@ -57,6 +57,18 @@ class TopicFacts(NamedTuple):
     record_bytes_max: int
 
 
+class Copies(NamedTuple):
+    """How many copies a topic has, and how many must be in sync for a write."""
+
+    replicas: int
+    min_insync_replicas: int
+
+    @property
+    def acknowledged(self) -> int:
+        """Copies of each record that was acknowledged, at least."""
+        return min(self.replicas, self.min_insync_replicas)
+
+
 class LogFacts(NamedTuple):
     """The id of a log, as in TopicFacts, and the number of its partitions."""
 
@@ -144,7 +156,9 @@ def prepare_topics(connection: Connection) -> TopicFacts:
         _create_both(admin.client, options)
     description = admin.with_partition(options.topic)
     settings = admin.settings_of(options.topic)
-    _check_state(options, admin.settings_of(options.state_topic))
+    state = admin.describe(options.state_topic)
+    state_settings = admin.settings_of(options.state_topic)
+    _check_state(options, state_settings)
     check_settings(options, options.topic, settings)
     facts = TopicFacts(
         log_id=_log_id(description),
@@ -153,7 +167,11 @@ def prepare_topics(connection: Connection) -> TopicFacts:
         min_insync_replicas=int(settings["min.insync.replicas"]),
         record_bytes_max=min(int(settings["max.message.bytes"]), KAFKA_RECORD_BYTES_MAX),
     )
-    _report(options, facts)
+    _report(
+        options,
+        facts,
+        state=Copies(len(state.partitions[0].replicas), int(state_settings["min.insync.replicas"])),
+    )
     return facts
 
 
@@ -271,16 +289,21 @@ def check_settings(options: KafkaOptions, topic: str, settings: dict[str, Any]) 
         )
 
 
-def _report(options: KafkaOptions, facts: TopicFacts) -> None:
-    """Log what an acknowledgment means with this replication; raise KafkaUnusable."""
-    if facts.min_insync_replicas > facts.replicas:
-        raise KafkaUnusable(
-            options.bootstrap,
-            f"topic {options.topic!r} has {facts.replicas} replicas, and min.insync.replicas "
-            f"{facts.min_insync_replicas}",
-            "add replicas, or lower min.insync.replicas",
-        )
-    copies = min(facts.min_insync_replicas, facts.replicas)
+def _report(options: KafkaOptions, facts: TopicFacts, *, state: Copies) -> None:
+    """Log what an acknowledgment means with this replication; raise KafkaUnusable.
+
+    Without the state topic, a node does not know its topics, groups and offsets.
+    """
+    messages = Copies(facts.replicas, facts.min_insync_replicas)
+    for topic, each in ((options.topic, messages), (options.state_topic, state)):
+        if each.min_insync_replicas > each.replicas:
+            raise KafkaUnusable(
+                options.bootstrap,
+                f"topic {topic!r} has {each.replicas} replicas, and min.insync.replicas "
+                f"{each.min_insync_replicas}",
+                "add replicas, or lower min.insync.replicas",
+            )
+    copies = messages.acknowledged
     fields = {
         "bootstrap": options.bootstrap,
         "topic": options.topic,
@@ -288,15 +311,22 @@ def _report(options: KafkaOptions, facts: TopicFacts) -> None:
         "partitions": facts.partitions,
         "replication_factor": facts.replicas,
         "min_insync_replicas": facts.min_insync_replicas,
+        "state_replication_factor": state.replicas,
+        "state_min_insync_replicas": state.min_insync_replicas,
     }
     meaning = f"an acknowledged message is on {copies} of {facts.replicas} Kafka brokers at least"
-    if copies < 2:
+    lost = [
+        name
+        for name, each in (("messages", messages), (f"topic {options.state_topic!r}", state))
+        if each.acknowledged < 2
+    ]
+    if lost:
         log.warning(
             "log on kafka",
             **fields,
             acknowledged=meaning,
-            hint="the loss of one Kafka broker may lose messages: use replication factor 3 and "
-            "min.insync.replicas 2",
+            hint=f"the loss of one Kafka broker may lose {' and '.join(lost)}: use replication "
+            "factor 3 and min.insync.replicas 2",
         )
     else:
         log.info("log on kafka", **fields, acknowledged=meaning)

@@ -4,6 +4,8 @@ Kafka fences an earlier process of the same node when this one initializes its t
 producer that failed is never used again: its records may be committed or not. A new producer
 continues after the last message that is in Kafka. Before that, the state topic must still name this
 process as the owner of the partition; otherwise a newer process has taken over, and this one ends.
+It is asked again when the new producer is initialized: a newer process may have taken over
+meanwhile, and whatever it has written is in Kafka by then.
 
 A thread that hangs in a call of librdkafka is replaced. Its commit counts as failed, and the next
 producer reads from Kafka whether it was committed.
@@ -105,6 +107,7 @@ class KafkaCommitter:
         """Names this process in the state of the log."""
         self._since_us = time.time_ns() // 1000
         self._reserved = 0
+        self._sent_end = 0  # the log ends there at most, as far as this process has written it
         self._told = 0  # `written` was called with all messages below this offset
         self._producer: Producer | None = None
         self._broken: OSError | None = None
@@ -124,12 +127,13 @@ class KafkaCommitter:
         try:
             self._state.refresh()
             self._check_namespaces()
-            before = self._state.load(self._key, NodeState)
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
+            self._state.refresh()  # the process before may have reserved more until now
+            before = self._state.load(self._key, NodeState)
             self._partition.load_bounds(end_min=before.reserved if before else 0)
             self._load_ends()
-            next_offset = self._told = self._partition.bounds.end
+            next_offset = self._told = self._sent_end = self._partition.bounds.end
             self._reserved = before.reserved if before else 0
             self._claim(next_offset)
         except NodeTakenOver:
@@ -258,6 +262,7 @@ class KafkaCommitter:
             crc = encoded.crc32c
             topics += columns.topics
             end = columns.base_offset + columns.count
+            self._sent_end = max(self._sent_end, end)
             value = b"".join(encoded.buffers)
             nodes = commit.nodes.get(position, ())
             namespace = None
@@ -459,8 +464,13 @@ class KafkaCommitter:
             self._producer = producer
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
+            if not self.check_owner():  # a newer process may have started since it was asked
+                return False
             self._partition.load_bounds()  # a commit without an answer may have succeeded
             self.step()
+            if self._partition.bounds.end > self._sent_end:
+                self._end_as_replaced()
+                return False
             self._load_ends(partly=True)
             self.step()
             self._tell_written()
@@ -498,12 +508,16 @@ class KafkaCommitter:
         node = self._state.load(self._key, NodeState)
         if node is None or node.owner == self.owner:
             return True
+        self._end_as_replaced(node.host)
+        return False
+
+    def _end_as_replaced(self, host: str = "") -> None:
+        """Write nothing more: another process, on a host, writes the partition."""
         if not self._ended:
             self._ended = True
             self._broken = self._broken or failure("another process writes this partition")
             self._discard()
-            self._lost(NodeTakenOver(self._options.node, self._options.topic, node.host))
-        return False
+            self._lost(NodeTakenOver(self._options.node, self._options.topic, host))
 
     @property
     def problem(self) -> OSError | None:

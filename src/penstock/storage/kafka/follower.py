@@ -117,6 +117,7 @@ class PartitionFollower:
         self._target: Follower | None = None
         self._thread = ReadingThread(self._run, self._options.location)
         self._failed: tuple[tuple[int, int], int] | None = None  # a record, and its attempts
+        self._skipped: set[int] = set()  # partitions whose last record was passed over
         self._room = threading.Condition()
         self._queue: deque[tuple[Callable[[], None], int]] = deque()
         self._waiting_bytes = 0
@@ -163,7 +164,8 @@ class PartitionFollower:
     @property
     def status(self) -> FollowStatus:
         """Whether messages of other nodes are read, and how often a reader was replaced."""
-        return FollowStatus(self._thread.problem, self._thread.replaced, self._references)
+        thread = self._thread
+        return FollowStatus(thread.problem, thread.replaced, thread.late(), self._references)
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return the next offset to deliver of each partition, and the next place to read.
@@ -322,6 +324,9 @@ class PartitionFollower:
                 raise
             log.exception("followed messages failed", partition=key, kafka_offset=place)
             self._places[key] = place + 1
+            if key in self._partitions:
+                self._skipped.add(key)
+                self._hand_over_failed(key, self._partitions[key].bounds.end)
 
     def _take(self, tail: PartitionTail, data: NamespaceReader, message: Message) -> None:
         """Process a record or an error of the consumer; raise OSError, LogError or Replaced."""
@@ -398,6 +403,9 @@ class PartitionFollower:
             partition.tell(message.offset(), error)
             return
         self._thread.step()
+        if partition.number in self._skipped:
+            self._skipped.discard(partition.number)
+            self._hand_over_failed(partition.number, record.base_offset)
         if record.end_offset > partition.bounds.end:
             partition.add(record)
         if isinstance(record, ReferenceRecord):
@@ -437,6 +445,15 @@ class PartitionFollower:
             self._references = self._references.read_one(len(group.group.data))
             self._hand_over_row_group(number, group)
 
+    def _hand_over_failed(self, number: int, end: int) -> None:
+        """Let sessions read from the log what could not be handed over up to an offset."""
+
+        def failed() -> None:
+            self._follower.messages_failed(number, end)
+            self._delivered[number] = max(self._delivered[number], end)
+
+        self._hand_over(failed)
+
     def _pass_over(self, number: int, record: ReferenceRecord) -> None:
         """Queue a passed reference for a later report to the event loop; raise Replaced."""
         self._thread.step()
@@ -464,7 +481,11 @@ class PartitionFollower:
 
     def _deliver(self, number: int, record: RowGroupRecord) -> None:
         """Hand a row group to the target, in the event loop's thread."""
-        self._follower.messages_read(number, record.group)
+        try:
+            self._follower.messages_read(number, record.group)
+        except Exception:
+            log.exception("followed messages failed", partition=number)
+            self._follower.messages_failed(number, record.end_offset)
         self._delivered[number] = record.end_offset
 
     def _learn(self, record: RowGroupRecord) -> None:

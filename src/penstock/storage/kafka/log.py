@@ -275,6 +275,8 @@ class KafkaLog:
                         partition.load_horizon()
                         self._committer.step()
                     self._nodes.report()
+                    self._committer.step()
+                    self.sessions.remove_expired()
             except OSError as error:
                 log.warning("kafka not reached", log=self._options.location, error=str(error))
 

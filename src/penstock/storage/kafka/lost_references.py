@@ -75,7 +75,9 @@ class LostReferences:
             return
         if first < end:
             try:
-                message = reader.first(topic, self._partition, first, seconds_max=seconds_max)
+                message = reader.first(
+                    topic, self._partition, first, end=end, seconds_max=seconds_max
+                )
             except RecordsRemoved:
                 return  # removed meanwhile; the next call finds the end
             if message is not None:

@@ -30,7 +30,6 @@ from penstock.limits import (
     MIB,
     SEGMENT_BYTES_MAX,
 )
-from penstock.ports import GroupState
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
@@ -53,6 +52,7 @@ from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.kafka.client import Connection, failure
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.log_reader import KafkaLogReader
+from penstock.storage.kafka.moved_groups import copy_groups
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.records import HEAD_HEADER, RowGroupRecord
@@ -93,10 +93,9 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
     facts = prepare_topics(connection)
     try:
         with KafkaLogReader(options) as target:
-            if target.refresh()[options.node].end:
-                reason = f"partition {options.node} has messages already"
-                raise CannotExport(options.location, reason, "give a topic that is new")
+            _check_empty(target, options)
             writer = _Writer(connection, facts.log_id, facts.record_bytes_max)
+            _check_empty(target, options)  # a process that is fenced now may have written until now
             row_groups = messages = 0
             for group, words in _row_groups(view, damaged):
                 writer.add(group, words)
@@ -105,8 +104,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
             topics = read_topics(view.files, view.folder)
             writer.finish(topics, end=view.end)
             _copy_number(SessionNumbers(view.folder), target.numbers(options.node))
-            for name, each in GroupOffsets(data).all().items():
-                target.groups.commit(name, each.offsets, subscription=each.subscription)
+            copy_groups(GroupOffsets(data).all(), target.groups, partition=options.node)
             found = _count(target, options.node, writer.end)
     except OSError as error:
         raise CannotExport(options.location, error.strerror or str(error), "try again") from error
@@ -114,6 +112,13 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
         reason = f"Kafka has {found.messages} messages of {messages}"
         raise CannotExport(options.location, reason, "delete the topics, and export again")
     return found._replace(topics=len(topics.names))
+
+
+def _check_empty(target: KafkaLogReader, options: KafkaOptions) -> None:
+    """Raise CannotExport if the partition has messages; raise OSError."""
+    if target.refresh()[options.node].end:
+        reason = f"partition {options.node} has messages already"
+        raise CannotExport(options.location, reason, "give a topic that is new")
 
 
 def _row_groups(view: LogView, damaged: Damaged) -> Iterator[tuple[StoredRowGroup, bytes]]:
@@ -185,7 +190,8 @@ class _Writer:
         self._heads: dict[bytes, str] = {}
         self._stored: set[str] = set()
         self._waiting: list[tuple[bytes, str, int]] = []
-        self._changes: dict[str, bytes] = {}
+        # The first transaction ends the process of the node, if it still runs.
+        self._changes = {f"{NODE}{self._options.node}": self._node_state(0)}
         self.end = 0
         """The offset after the last message that was added."""
         self._call(self._producer.init_transactions)
@@ -227,15 +233,20 @@ class _Writer:
         }
         states |= {name: TopicState(deleted=True) for name in topics.deleted}
         self._changes |= {TOPIC + name: msgspec.json.encode(each) for name, each in states.items()}
-        node = NodeState(
-            owner="export",
-            host=socket.gethostname(),
-            process=os.getpid(),
-            since_us=time.time_ns() // 1000,
-            reserved=end + KAFKA_OFFSETS_RESERVED,
-        )
-        self._changes[f"{NODE}{self._options.node}"] = msgspec.json.encode(node)
+        self._changes[f"{NODE}{self._options.node}"] = self._node_state(end)
         self._commit()
+
+    @staticmethod
+    def _node_state(end: int) -> bytes:
+        return msgspec.json.encode(
+            NodeState(
+                owner="export",
+                host=socket.gethostname(),
+                process=os.getpid(),
+                since_us=time.time_ns() // 1000,
+                reserved=end + KAFKA_OFFSETS_RESERVED,
+            )
+        )
 
     def _commit(self) -> None:
         options, producer = self._options, self._producer
@@ -323,7 +334,7 @@ def import_log(
             _copy_number(source.numbers(partition), SessionNumbers(folder))
     except OSError as error:
         raise CannotKeep(str(data), error.strerror or str(error)) from error
-    _write_groups(data, groups)
+    copy_groups(groups, GroupOffsets(data), partition=partition)
     view = LogView(data, partition=partition)
     found = sum(view.describe(each).messages for each in view.segments)
     if found != counted.messages:
@@ -404,9 +415,3 @@ def _write_topics(files: Files, folder: Path, topics: dict[str, TopicState]) -> 
             creator = bytes.fromhex(each.creator)
         journal.add(name, creator, each.owner)
     journal.write(sync=True)
-
-
-def _write_groups(data: Path, groups: dict[str, GroupState]) -> None:
-    kept = GroupOffsets(data)
-    for name, each in groups.items():
-        kept.commit(name, each.offsets, subscription=each.subscription)

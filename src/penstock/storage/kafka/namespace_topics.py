@@ -120,7 +120,7 @@ def _first_head(reader: RecordReader, topic: str, partition: int) -> str | None:
     first, end = reader.bounds(topic, partition, seconds_max=seconds_max)
     message = None
     if first < end:
-        message = reader.first(topic, partition, first, seconds_max=seconds_max)
+        message = reader.first(topic, partition, first, end=end, seconds_max=seconds_max)
     headers = {} if message is None else dict(message.headers() or ())
     if REFERENCE_HEADER in headers:
         return ""

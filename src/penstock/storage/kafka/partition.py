@@ -122,7 +122,7 @@ class KafkaPartition:
             first, end = reader.bounds(self._topic, self.number)
             last = self._last(reader, first, end)
             known = self._knows_first(first)
-            oldest = None if last is None or known else self._first_good(reader, first)
+            oldest = None if last is None or known else self._first_good(reader, first, end)
             self._lost.find(reader)
             self._lost.load(reader)
         with self._lock:
@@ -156,7 +156,7 @@ class KafkaPartition:
             self._lost.load(reader)
             if first == self._first_place:
                 return first
-            oldest = self._first_good(reader, first) if first < end else None
+            oldest = self._first_good(reader, first, end) if first < end else None
         with self._lock:
             self._first_place = first
             self._horizon = self._end if oldest is None else oldest.base_offset
@@ -205,7 +205,7 @@ class KafkaPartition:
         while end > first:
             start = max(end - steps, first)
             found = None
-            for message in reader.records(topic or self._topic, self.number, start):
+            for message in reader.records(topic or self._topic, self.number, start, end=end):
                 try:
                     found = self._heads.read(message)
                 except BadRecord as error:
@@ -216,9 +216,12 @@ class KafkaPartition:
             steps *= 8
         return None
 
-    def _first_good(self, reader: RecordReader, place: int) -> LogRecord | None:
-        """Return the first readable record from a place on; None if there is none."""
-        for message in reader.records(self._topic, self.number, place):
+    def _first_good(self, reader: RecordReader, place: int, end: int) -> LogRecord | None:
+        """Return the first readable record from a place on; None if there is none.
+
+        `end` is the place after a record that is known to be in Kafka.
+        """
+        for message in reader.records(self._topic, self.number, place, end=end):
             try:
                 return self._heads.read(message)
             except BadRecord as error:
@@ -228,9 +231,11 @@ class KafkaPartition:
     # --- New records ------------------------------------------------------------------------------
 
     def add(self, record: LogRecord) -> None:
-        """Note a committed record that follows all others."""
+        """Note a committed record; the end moves behind it if it is the last one."""
         self._note(record)
         with self._lock:
+            if record.end_offset <= self._end:
+                return  # another thread has read more meanwhile
             if self._horizon >= self._end and not self._has_messages():
                 self._horizon = record.base_offset
             self._end = record.end_offset
@@ -396,13 +401,15 @@ class KafkaPartition:
             high = self._anchors[index] if index < len(self._anchors) else None
             first, horizon, end = self._first_place, self._horizon, self._end
         if low is not None and offset < low.end_offset:
-            return self._first_good(reader, low.place)
+            return self._first_good(reader, low.place, low.place + 1)
         # The record is at `place` or later, or else it is the first from `top` on.
         place, low_offset = (first, horizon) if low is None else (low.place + 1, low.end_offset)
         if high is None:
             top, high_offset = reader.bounds(self._topic, self.number)[1], end
+            last = top
         else:
             top, high_offset = high.place, high.base_offset
+            last = top + 1
         following = None
         interpolates = True
         while place < top:
@@ -410,7 +417,7 @@ class KafkaPartition:
             share = min(max(share, 0.0), 1.0) if interpolates else 0.5
             interpolates = not interpolates  # by halves too: groups may differ much in size
             middle = min(place + int((top - place) * share), top - 1)
-            record = self._first_good(reader, middle)
+            record = self._first_good(reader, middle, last)
             if record is None or record.base_offset > offset:
                 top, following = middle, record
                 high_offset = high_offset if record is None else record.base_offset
@@ -419,7 +426,7 @@ class KafkaPartition:
             else:
                 self._note_place(record)
                 place, low_offset = record.place + 1, record.end_offset
-        return following or self._first_good(reader, top)
+        return following or self._first_good(reader, top, last)
 
     def _note_place(self, record: LogRecord) -> None:
         """Add a record to the anchors, but not to the cache."""
@@ -535,7 +542,8 @@ class KafkaPartition:
                 if anchor.place == place or before.end_offset == anchor.base_offset:
                     return anchor.base_offset  # there is no record between the two
         with self._consumers.take() as reader:
-            record = self._first_good(reader, place)
+            end = reader.bounds(self._topic, self.number)[1]
+            record = self._first_good(reader, place, end)
         if record is None:
             return self.bounds.end
         self._note_place(record)
@@ -549,7 +557,8 @@ class KafkaPartition:
             place = reader.at_time(self._topic, self.number, max(timestamp_us, 0) // 1000)
             if place is None:
                 return end
-            for message in reader.records(self._topic, self.number, place):
+            last = reader.bounds(self._topic, self.number)[1]
+            for message in reader.records(self._topic, self.number, place, end=last):
                 try:
                     record = self._heads.read(message)
                 except BadRecord as error:

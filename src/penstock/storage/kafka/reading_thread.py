@@ -93,12 +93,19 @@ class ReadingThread:
     @property
     def problem(self) -> str | None:
         """Why a partition has not been read for a while; None if all are."""
+        late = [number for number, is_late in self.late().items() if is_late]
+        if not late:
+            return None
+        names = ", ".join("the state topic" if each < 0 else f"partition {each}" for each in late)
+        return f"{names}: {self._reason or 'Kafka has records that are not read'}"
+
+    def late(self) -> dict[int, bool]:
+        """Return whether each partition has not been read for a while."""
         with self._lock:
-            if self._stopped or not self._read_at:
-                return None
-            if time.monotonic() - min(self._read_at.values()) < KAFKA_UNFOLLOWED_SECONDS_MAX:
-                return None
-            return self._reason or "Kafka has records that are not read"
+            if self._stopped:
+                return {}
+            before = time.monotonic() - KAFKA_UNFOLLOWED_SECONDS_MAX
+            return {number: at <= before for number, at in sorted(self._read_at.items())}
 
     # --- In the thread ----------------------------------------------------------------------------
 

@@ -1,28 +1,16 @@
 """The services of all nodes, in the state topic: a record for each node and path."""
 
-import time
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import msgspec
 import structlog
 
-from penstock.limits import SERVICE_NODE_SILENT_SECONDS
 from penstock.ports.services import KnownService, ServedPath
-from penstock.storage.kafka.state import (
-    FOLLOWED,
-    NODE,
-    SERVICE,
-    NodeReport,
-    NodeState,
-    StateTopic,
-)
+from penstock.storage.kafka.state import NODE, SERVICE, NodeState, StateTopic
 
 __all__ = ["KafkaServices", "decode_service"]
 
 log = structlog.get_logger("penstock.log")
-
-_SECOND_US: Final = 1_000_000
 
 
 class KafkaServices:
@@ -58,12 +46,7 @@ class KafkaServices:
     def is_running(self, node: int, process: str) -> bool:
         """See ports.ServiceStore: another process has replaced it, or it has not reported."""
         state = self._state.load(f"{NODE}{node}", NodeState)
-        if state is None or state.owner != process:
-            return False
-        report = self._state.load(f"{FOLLOWED}{node}", NodeReport)
-        seen_us = max(state.since_us, 0 if report is None else report.at_us)
-        silent_us = time.time_ns() // 1000 - seen_us
-        return silent_us < SERVICE_NODE_SILENT_SECONDS * _SECOND_US
+        return state is not None and state.owner == process and self._state.is_running(node)
 
     def clear(self) -> None:
         """Remove all services of this node: it begins, or ends."""

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import structlog
 
+from penstock.limits import KAFKA_SESSIONS_REMOVED_MAX
 from penstock.ports import KeptSession
 from penstock.storage.kafka.state import SESSION, StateTopic
 
@@ -44,6 +45,16 @@ class KafkaSessions:
             self._post(lambda: then(found))
 
         self._threads.submit(work)
+
+    def remove_expired(self) -> None:
+        """Remove clients whose time to resume is over: those of this node, and of nodes that ended.
+
+        Some at a time; raise OSError.
+        """
+        self._state.refresh()
+        for key, node in self._state.expired_sessions(count=KAFKA_SESSIONS_REMOVED_MAX):
+            if node == self.node or not self._state.is_running(node):
+                self._state.send(key, None)
 
     def put(self, key: str, session: KeptSession | None) -> None:
         """See ports.SessionStore."""

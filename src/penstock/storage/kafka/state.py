@@ -24,19 +24,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import msgspec
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from penstock.errors import GroupElsewhere
 from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
     KAFKA_CLOSE_SECONDS_MAX,
+    KAFKA_DELETIONS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
+    SERVICE_NODE_SILENT_SECONDS,
 )
 from penstock.ports import GroupProgress, GroupState, Subscription
 from penstock.ports.nodes import Followed
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
+from penstock.storage.kafka.session_records import SessionRecords
 
 __all__ = [
     "KafkaGroups",
@@ -51,6 +55,8 @@ __all__ = [
     "TopicState",
     "decode_topic",
 ]
+
+log = structlog.get_logger("penstock.log")
 
 ENDS: Final = "ends/"
 FOLLOWED: Final = "followed/"
@@ -152,6 +158,8 @@ class StateTopic:
         self._producer: Producer | None = None  # one that only reads needs none
         self._values: dict[str, bytes] = {}
         self._places: dict[str, int] = {}  # of the values that were read
+        self._deleted: dict[str, int] = {}  # the places of deletions that were read, oldest first
+        self._sessions = SessionRecords()
         self._namespaces: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
@@ -161,7 +169,9 @@ class StateTopic:
             if end <= cursor.place:
                 return
             try:
-                for record in cursor.reader.records(self._topic, 0, max(first, cursor.place)):
+                for record in cursor.reader.records(
+                    self._topic, 0, max(first, cursor.place), end=end
+                ):
                     key, value, offset = record.key(), record.value(), record.offset()
                     if isinstance(key, bytes) and offset is not None:
                         self.apply({key.decode(errors="replace"): value}, place=offset)
@@ -170,6 +180,8 @@ class StateTopic:
                 cursor.place = 0
                 with self._lock:
                     self._places.clear()
+                    self._deleted.clear()
+                    self._sessions.clear()
             else:
                 cursor.place = max(cursor.place, end)
 
@@ -226,21 +238,46 @@ class StateTopic:
     def apply(self, changes: Mapping[str, bytes | None], *, place: int | None = None) -> None:
         """Note values that were written, or read at a place.
 
-        Several readers follow the topic: one that is behind must not undo what another has read.
+        Several readers follow the topic: one that is behind must not undo what another has read,
+        nor bring back what was deleted.
         """
         with self._lock:
             for key, value in changes.items():
                 if place is not None:
-                    if place < self._places.get(key, 0):
+                    if place < max(self._places.get(key, 0), self._deleted.get(key, 0)):
                         continue
                     self._places[key] = place
-                if value is None:
+                counts: bool | None = value is not None
+                if key.startswith(SESSION):
+                    counts = self._sessions.note(key, value)
+                if counts is None:
+                    continue
+                if value is None or not counts:
                     self._values.pop(key, None)
-                    self._places.pop(key, None)
+                    self._note_deletion(key, self._places.pop(key, None))
                 else:
                     self._values[key] = value
                     if key.startswith(NAMESPACE):
                         self._namespaces |= {key[len(NAMESPACE) :]}
+
+    def _note_deletion(self, key: str, place: int | None) -> None:
+        self._deleted.pop(key, None)
+        if place is not None:
+            self._deleted[key] = place + 1
+            if len(self._deleted) > KAFKA_DELETIONS_MAX:
+                del self._deleted[next(iter(self._deleted))]
+
+    def expired_sessions(self, *, count: int) -> list[tuple[str, int]]:
+        """Return the keys and nodes of clients whose time to resume is over."""
+        with self._lock:
+            return self._sessions.expired(count=count)
+
+    def is_running(self, node: int) -> bool:
+        """Return whether a node has started or reported a moment ago, as far as was read."""
+        state = self.load(f"{NODE}{node}", NodeState)
+        report = self.load(f"{FOLLOWED}{node}", NodeReport)
+        seen_us = max(0 if state is None else state.since_us, 0 if report is None else report.at_us)
+        return time.time_ns() // 1000 - seen_us < SERVICE_NODE_SILENT_SECONDS * 1_000_000
 
     @property
     def namespaces(self) -> frozenset[str]:
@@ -287,12 +324,11 @@ class StateTopic:
                 self.apply({key: value}, place=message.offset())
             done.set()
 
-        producer = self._writing()
+        producer = self._produce(key, value, delivered)
         try:
-            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.flush(KAFKA_READ_SECONDS_MAX)
-        except (KafkaException, BufferError) as error:
-            raise failure(str(error)) from error
+        except KafkaException as error:
+            raise failure(error) from error
         if not done.is_set():
             raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
         if failures:
@@ -310,12 +346,11 @@ class StateTopic:
             if error is not None and failed is not None:
                 failed()
 
-        producer = self._writing()
+        producer = self._produce(key, value, delivered)
         try:
-            producer.produce(self._topic, value, key.encode(), partition=0, on_delivery=delivered)
             producer.poll(0)
-        except (KafkaException, BufferError) as error:
-            raise failure(str(error)) from error
+        except KafkaException as error:
+            raise failure(error) from error
         self.apply({key: value})
 
     def close(self) -> None:
@@ -327,10 +362,42 @@ class StateTopic:
             self._connection.closing.drop("state writer", producers)
         self._cursor.reader.close()
 
-    def _writing(self) -> Producer:
-        with self._lock:
-            self._producer = self._producer or self._connection.idempotent()
-            return self._producer
+    def _produce(
+        self,
+        key: str,
+        value: bytes | None,
+        delivered: Callable[[KafkaError | None, Message], None],
+    ) -> Producer:
+        """Pass a value to the producer, and return it; raise OSError.
+
+        A producer that has failed for good is replaced by another one.
+        """
+        while True:
+            with self._lock:
+                self._producer = self._producer or self._connection.idempotent()
+                producer = self._producer
+            try:
+                producer.produce(
+                    self._topic, value, key.encode(), partition=0, on_delivery=delivered
+                )
+            except (KafkaException, BufferError) as error:
+                reason = error.args[0] if error.args else None
+                if not isinstance(reason, KafkaError) or not _is_fatal(reason):
+                    raise failure(str(error)) from error
+                log.warning("state writer replaced", topic=self._topic, error=reason.str())
+            else:
+                return producer
+            with self._lock:
+                if self._producer is producer:
+                    self._producer = None
+            producers = [producer]
+            del producer
+            self._connection.closing.drop("state writer", producers)
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Return whether a producer can never be used again."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001
 
 
 def _decode(value: bytes | None, kind: type[_State]) -> _State | None:
