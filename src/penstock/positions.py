@@ -117,7 +117,10 @@ class Places:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnchoredPartition:
-    """The next offset of a partition, and the first that can be read; see Places for `is_final`."""
+    """The next offset of a partition; see Places for `is_final`.
+
+    `horizon` is the offset below which messages of the subscription may have been removed.
+    """
 
     next_offset: int
     horizon: int

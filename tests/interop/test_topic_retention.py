@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Refused, connect
+from penstock.client import subscription as client_subscription
 from penstock.ports import GroupProgress, Subscription
+from penstock.positions import Anchor
 from penstock.storage.group_offsets import GroupOffsets
 from penstock.storage.options import LogOptions, Retention, TopicRetention
 from tests.support.live import LiveBroker
@@ -57,6 +59,30 @@ def test_history_has_no_expired_message(broker: LiveBroker, protocol: str) -> No
     assert asyncio.run(replay("a/#@earliest", 1)) == [b"3"]
     assert asyncio.run(replay("#@last", 2)) == [b"3", b"4"]
     assert broker.call(broker.server.broker.counters.messages_dropped.total) == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "horizon"),
+    [("a/1", 3), ("a/#", 3), ("+/1", 3), ("#", 3), ("b", 0), ("c/#", 0), ("a", 3)],
+)
+def test_a_client_is_told_below_which_offset_messages_of_its_pattern_may_be_gone(
+    broker: LiveBroker, monkeypatch: pytest.MonkeyPatch, pattern: str, horizon: int
+) -> None:
+    anchors: list[Anchor] = []
+    opened = client_subscription.Subscription.opened
+
+    def opening(self: client_subscription.Subscription, anchor: Anchor) -> str | None:
+        anchors.append(anchor)
+        return opened(self, anchor)
+
+    monkeypatch.setattr(client_subscription.Subscription, "opened", opening)
+
+    async def subscribe() -> None:
+        async with connect(url(broker), protocol="lamamq") as client:
+            await client.subscribe(pattern)
+
+    asyncio.run(subscribe())
+    assert [each.partitions[0].horizon for each in anchors] == [horizon]
 
 
 def test_a_start_below_the_horizon_of_the_topic_is_refused(broker: LiveBroker) -> None:

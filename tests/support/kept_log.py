@@ -134,6 +134,9 @@ class KeptLog:
     def horizon_of(self, pattern: str) -> int:  # noqa: ARG002
         return self.horizon
 
+    def expired_below(self, pattern: str) -> int:  # noqa: ARG002
+        return self.horizon
+
     # --- ports.LogWriter ------------------------------------------------------------------------
 
     def append(self, batch: Batch, sender_name: str) -> Receipt:

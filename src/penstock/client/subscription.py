@@ -121,7 +121,10 @@ class Subscription:
         for number, known in self._positions.items():
             horizon = anchor.partitions[number].horizon if number in anchor.partitions else 0
             if known.log_id == anchor.log_id and horizon > known.next_offset:
-                return f"the log begins at offset {horizon}, behind {known.next_offset}"
+                return (
+                    f"messages below offset {horizon} may have been removed, and the last one that "
+                    f"arrived is at {known.next_offset - 1}"
+                )
         return None
 
     def _begin_at(self, anchor: Anchor) -> None:

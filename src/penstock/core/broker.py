@@ -595,13 +595,15 @@ class Broker:
         session.mark = mark
         self.anchor(session, "")
 
-    def anchor(self, session: Session, pattern: str, *, is_replay: bool = False) -> None:
+    def anchor(
+        self, session: Session, pattern: str, *, name: str = "", is_replay: bool = False
+    ) -> None:
         """Tell a client that wants positions where a subscription takes effect: here.
 
-        With `is_replay` it gets earlier messages, too.
+        `name` is what the client calls the pattern. With `is_replay` it gets earlier messages, too.
         """
         partitions = {} if self.catch_up is None else self.catch_up.partitions
-        self.marks.anchor(session, pattern, partitions, is_replay=is_replay)
+        self.marks.anchor(session, pattern, partitions, name=name, is_replay=is_replay)
 
     def _subscribe(
         self,

@@ -54,11 +54,12 @@ class PositionMarks:
         pattern: str,
         partitions: dict[int, Partition],
         *,
+        name: str,
         is_replay: bool,
     ) -> None:
         """Tell a client that asked for positions where a subscription takes effect.
 
-        With `is_replay` it gets earlier messages, too.
+        `name` is what the client calls the pattern. With `is_replay` it gets earlier messages, too.
         """
         if session.mark is None:
             return
@@ -67,7 +68,7 @@ class PositionMarks:
         found = {
             number: AnchoredPartition(
                 each.next_offset,
-                each.reader.horizon,
+                each.reader.expired_below(pattern) if pattern else each.reader.horizon,
                 is_final=not isinstance(each, OwnPartition),
             )
             for number, each in partitions.items()
@@ -79,7 +80,7 @@ class PositionMarks:
                 log.next_offset, log.next_offset, is_final=False
             )
         anchor = Anchor(
-            pattern,
+            name,
             log.log_id,
             time_us,
             found,

@@ -206,6 +206,12 @@ class LogReader(Port):
     def horizon_of(self, pattern: str) -> int:
         """Return the first offset that may have a message of a topic that matches a pattern."""
 
+    def expired_below(self, pattern: str) -> int:
+        """Return the offset below which messages of some topic of a pattern may have been removed.
+
+        Messages that a rule removed because there is a later one of their topic do not count.
+        """
+
     @property
     def expiry(self) -> object:
         """The expired messages so far, for `Stored.expired`; None if they expire by offset only."""

@@ -127,6 +127,10 @@ class MemoryLog:
         """See ports.LogReader."""
         return self.next_offset
 
+    def expired_below(self, pattern: str) -> int:  # noqa: ARG002
+        """See ports.LogReader."""
+        return self.next_offset
+
     @property
     def expiry(self) -> object:
         """See ports.LogReader."""

@@ -351,6 +351,10 @@ class ArrowLog:
         """See ports.LogReader."""
         return self._catalog.horizon_of(pattern)
 
+    def expired_below(self, pattern: str) -> int:
+        """See ports.LogReader."""
+        return self._catalog.expired_below(pattern)
+
     @property
     def expiry(self) -> object:
         """See ports.LogReader."""

@@ -50,6 +50,10 @@ class KafkaReader:
         """See ports.LogReader: Kafka has one retention for all messages."""
         return self.horizon
 
+    def expired_below(self, pattern: str) -> int:  # noqa: ARG002
+        """See ports.LogReader."""
+        return self.horizon
+
     @property
     def expiry(self) -> object:
         """See ports.LogReader."""

@@ -160,6 +160,22 @@ class TopicHorizons:
             default=0,
         )
 
+    def highest_of(self, pattern: str) -> int:
+        """Return an offset below which messages of some topic of a pattern may have expired.
+
+        Rules that keep last messages are left out: they remove only what a later message replaced.
+        """
+        return max(
+            (
+                rule.horizon
+                for rule in self.rules
+                if rule.last is None
+                and any(overlaps(each, pattern) for each in rule.topics)
+                and not any(covers(each, pattern) for each in rule.excluded)
+            ),
+            default=0,
+        )
+
     def of_names(self, names: Sequence[str], base_offset: int) -> list[int] | None:
         """Return the horizons of some topics; None if all are at or below `base_offset`."""
         if self.highest <= base_offset:

@@ -294,6 +294,10 @@ class Catalog:
         """Return the first offset that may have a message of a pattern."""
         return max(self._horizon, self.horizons.of_pattern(pattern))
 
+    def expired_below(self, pattern: str) -> int:
+        """Return the offset below which messages of a pattern may be gone, see ports.LogReader."""
+        return max(self._horizon, self.horizons.highest_of(pattern))
+
     def kept(
         self, segment: Segment | ActiveSegment, wanted: Callable[[str], bool] | None = None
     ) -> Callable[[str], bool] | None:
