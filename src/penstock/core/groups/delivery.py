@@ -4,7 +4,8 @@ A group reads the row groups that have its next messages, gives its members runs
 as they have room for, and encodes each run once. So Python runs once for each run. While members
 get these, the next row groups are read ahead. Only GROUP_FETCHES_MAX reads run at a time, and
 GROUP_ROW_GROUPS_MAX groups keep what they have read until members have room for the rest of it;
-the others read it again.
+the others read it again. What a group has read is delivered at once, before any other group can
+take its place.
 
 Groups are woken when the log has written, and when a member has joined, has acknowledged messages
 or can read more.
@@ -101,11 +102,17 @@ class GroupDelivery:
         if not self._is_running:  # it may be called back by a write
             self._unload()
 
-    def _run(self) -> None:
+    def _run(self, arrived: Group | None = None) -> None:
+        """Let groups take turns; first the one whose rows have arrived, before it loses them."""
         if self._is_running:  # a write may call back
+            if arrived is not None:
+                self._ready[arrived] = None
             return
         self._is_running = True
         try:
+            if arrived is not None:
+                self._ready.pop(arrived, None)
+                self._take_turn(arrived, may_read=False)
             while self._ready and self._fetches < GROUP_FETCHES_MAX:
                 group = next(iter(self._ready))
                 del self._ready[group]
@@ -113,17 +120,24 @@ class GroupDelivery:
         finally:
             self._is_running = False
 
-    def _take_turn(self, group: Group) -> None:
-        """Deliver from the row groups that are in memory, then read others."""
+    def _take_turn(self, group: Group, *, may_read: bool = True) -> None:
+        """Deliver from the row groups that are in memory, then read others.
+
+        Without `may_read`, wait for another turn to read: others may wait for this one.
+        """
         while not group.is_fetching and self._may_deliver(group):
             offset = self._wanted_offset(group)
             if offset is None:
                 return
             fetched = group.fetched
             if fetched is None or not group.fetched_from <= offset < fetched.end:
-                if not self._take_ahead(group, offset):
-                    return
-                continue
+                if self._take_ahead(group, offset):
+                    continue
+                if not may_read:
+                    self._ready[group] = None
+                elif not (group.is_reading_ahead and group.ahead_from == offset):
+                    self._fetch(group, offset)
+                return
             self._read_ahead(group, fetched.end)
             stored = _row_group_at(fetched, offset)
             start = fetched.end if stored is None else stored.base_offset
@@ -185,14 +199,12 @@ class GroupDelivery:
     # --- Reading ----------------------------------------------------------------------------------
 
     def _take_ahead(self, group: Group, offset: int) -> bool:
-        """Use what was read ahead, if it has `offset`; else read, and return False."""
+        """Use what was read ahead; return False if it does not have `offset`."""
         ahead = group.ahead
         if ahead is not None and group.ahead_from <= offset < ahead.end:
             self._keep(group, ahead)
             group.fetched_from, group.ahead = group.ahead_from, None
             return True
-        if not (group.is_reading_ahead and group.ahead_from == offset):
-            self._fetch(group, offset)
         return False
 
     def _read_ahead(self, group: Group, offset: int) -> None:
@@ -244,8 +256,7 @@ class GroupDelivery:
             else:
                 self._keep(group, result)
                 group.fetched_from = offset
-            self._ready[group] = None
-        self._run()
+        self._run(None if group.is_removed else group)
 
     def _failed(self, group: Group, offset: int, error: LogError) -> None:
         base = place_of(partition_of(offset), 0)
