@@ -1,8 +1,10 @@
 """Consumers: members of a group, which share its messages and acknowledge them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientClosed, TimedOut
@@ -11,6 +13,8 @@ from penstock.client.values import Delivery
 from penstock.closeable import AsyncCloseable
 
 __all__ = ["Consumer", "GroupMessage"]
+
+_LEAVE_SECONDS_MAX: Final = 2.0
 
 
 class GroupMessage:
@@ -65,7 +69,8 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     """A member of a group, with a connection of its own. `async with` connects and joins.
 
     It joins again after a reconnect. When it ends, messages that it has not acknowledged go to
-    other members.
+    other members. If an exception ends its `async with` block, the first of them has failed for the
+    broker, as if the program had crashed; `close` leaves the group, and no message has failed.
     """
 
     def __init__(
@@ -94,11 +99,26 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
 
     async def close(self) -> None:
         """Leave the group and close the connection."""
+        if self._stream is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS_MAX):
+                    await self._stream.close()
         await self._close_client()
 
     async def __aenter__(self) -> Self:
         await self.open()
         return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            await self._close_client()
+        else:
+            await self.close()
 
     # --- Messages ---------------------------------------------------------------------------------
 

@@ -242,11 +242,11 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PendingRun(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets without a gap that a group was given and has not processed, and their deliveries."""
+    """Offsets without a gap that a group was given and has not processed, and their failures."""
 
     first: int
     size: int
-    deliveries: int
+    failures: int
 
 
 class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -621,4 +621,4 @@ def test_a_group_that_is_stopped_delivers_nothing_more() -> None:
     assert second.read() == ""
     state = desk.store.states
     desk.wait(0.3)
-    assert [(run.first, run.deliveries) for run in state["g"].progress.pending] == [(1, 1), (0, 1)]  # type: ignore[union-attr]
+    assert [(run.first, run.failures) for run in state["g"].progress.pending] == [(1, 0), (0, 0)]  # type: ignore[union-attr]

@@ -384,3 +384,83 @@ def test_a_state_of_several_partitions_has_an_offset_of_each() -> None:
     member.close()
     desk.wait(1)
     assert desk.join().read() == "y"
+
+
+# --- Failures -------------------------------------------------------------------------------------
+
+
+def dead(desk: GroupDesk) -> list[str]:
+    """Write all dead letters; return their values."""
+    for _ in range(20):
+        desk.log.commit()
+        desk.run()
+    return [record.value.decode() for record in desk.log.records]
+
+
+@pytest.mark.parametrize("way", ["leaves", "is ended", "stops with the broker", "has no answers"])
+def test_messages_of_a_member_that_did_not_fail_never_die(way: str) -> None:
+    desk = GroupDesk(deliveries_max=1)
+    encoding = HERALD if way == "has no answers" else LAMAMQ
+    for _ in range(3):
+        member = desk.join(encoding=encoding)
+        if not desk.log.next_offset:
+            desk.send("a b c")
+        assert member.read() == "a b c"
+        match way:
+            case "leaves":
+                member.leave()
+            case "is ended":
+                member.session.end()
+            case "stops with the broker":
+                desk.groups.stop_delivery()
+        member.close()
+        assert dead(desk) == []
+        if way == "stops with the broker":
+            desk.wait(GROUP_SWEEP_SECONDS)
+            desk = desk.restarted()
+
+
+def test_the_state_of_a_broker_that_was_killed_counts_no_failure() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    assert desk.join().read() == ""
+    desk.send("a b c")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    for _ in range(3):
+        desk = desk.restarted()
+        assert desk.join().read() == "a b c"
+        desk.wait(GROUP_SWEEP_SECONDS)
+        assert dead(desk) == []
+
+
+def test_a_message_that_kills_its_members_dies_and_no_other() -> None:
+    desk = GroupDesk(deliveries_max=3)
+    member = desk.join()
+    desk.send("a b poison c d")
+    killed = 0
+    processed: list[str] = []
+    while len(processed) < 4:
+        for word in member.read().split():
+            if word == "poison":
+                member.close()
+                killed += 1
+                dead(desk)
+                member = desk.join()
+                break
+            member.answer(word)
+            processed.append(word)
+    assert (killed, dead(desk)) == (3, ["poison"])
+    (record,) = desk.log.records
+    headers = dict(record.headers)
+    assert headers["penstock-dead-reason"] == b"the member was lost"
+    assert headers["penstock-dead-deliveries"] == b"3"
+
+
+def test_only_the_message_at_which_a_member_is_silent_dies() -> None:
+    desk = GroupDesk(deliveries_max=2, ack_wait_seconds=10)
+    member = desk.join()
+    desk.send("a b c")
+    for _ in range(2):
+        assert member.read() == "a b c"
+        desk.wait(10)
+    assert dead(desk) == ["a"]
+    assert member.read() == "b c"

@@ -395,18 +395,18 @@ class GroupDelivery:
             if member is None:
                 return False
             room = self._room(group, member, len(waiting))
-            deliveries = ledger.waiting[waiting[0]]
+            failures = ledger.waiting[waiting[0]]
             rows = array("I")
             for offset in waiting:
                 if (
                     len(rows) >= room
                     or offset - base not in read
-                    or ledger.waiting[offset] != deliveries
+                    or ledger.waiting[offset] != failures
                     or (group.is_ordered and self._owner(group, offset - base) is not member)
                 ):
                     break
                 rows.append(offset - base)
-            if not self._send(group, member, base, rows, wanted, deliveries=deliveries + 1):
+            if not self._send(group, member, base, rows, wanted, failures=failures):
                 return False
             del waiting[: len(rows)]
         return True
@@ -524,7 +524,7 @@ class GroupDelivery:
         rows: "array[int]",
         wanted: bytes,
         *,
-        deliveries: int = 1,
+        failures: int = 0,
     ) -> bool:
         """Send messages to a member; return False if there is no memory to remember them."""
         if not member.hold_memory(len(rows)):
@@ -541,11 +541,11 @@ class GroupDelivery:
             self._counters.messages_undeliverable[protocol] = left_out
             for row in rows:
                 one = array("I", (row,))
-                if not self._send(group, member, base, one, wanted, deliveries=deliveries):
+                if not self._send(group, member, base, one, wanted, failures=failures):
                     group.ledger.put_back(base, one)
             return True
         lease = group.ledger.lease(
-            member, base, rows, now=self._clock.monotonic(), deliveries=deliveries
+            member, base, rows, now=self._clock.monotonic(), failures=failures
         )
         group.turns += 1
         member.turn = group.turns

@@ -311,15 +311,19 @@ class Groups:
         if group.reads_dead_letters and group.pattern != group.dead_topic:
             self._router.subscribe(group.mark, group.dead_topic)
 
-    def leave(self, member: Member) -> None:
-        """End a membership; what the member has not acknowledged goes to others."""
+    def leave(self, member: Member, *, is_lost: bool = False) -> None:
+        """End a membership; what the member has not acknowledged goes to others.
+
+        If it is lost, it may have failed at the first message that it was to process. One whose
+        system acknowledges bytes was not processing any of those that it had not received.
+        """
         session, group = member.session, member.group
         session.memberships.pop(group.name, None)
         self.acknowledgments.forget(member)
         if not member.answers and member in group.members:
             member.take_acknowledged(self._clock.monotonic())
         group.members.pop(member, None)
-        group.ledger.leave(member)
+        group.ledger.leave(member, is_lost=is_lost and member.answers)
         if not session.memberships:
             session.link.account.hold(Purpose.GROUPS, 0)
         self._changed(group)
@@ -327,9 +331,10 @@ class Groups:
         self._dead_letters.bury(group)
 
     def forget(self, session: Session) -> None:
-        """End all memberships of a session."""
+        """End all memberships of a session; its members are lost unless the broker ended it."""
+        is_lost = not (session.is_ended or self._delivery.is_stopped)
         for member in list(session.memberships.values()):
-            self.leave(member)
+            self.leave(member, is_lost=is_lost)
 
     # --- Events -----------------------------------------------------------------------------------
 
@@ -342,7 +347,7 @@ class Groups:
         """Deliver nothing more: all members are about to be disconnected.
 
         Without this, the messages of the first member that leaves would go to the next one that
-        does, and each time counts as a delivery.
+        does. Members that go from now on are not lost.
         """
         self._delivery.is_stopped = True
         self._late.flush()

@@ -7,8 +7,14 @@ A log may have several partitions, and each has a `next` of its own. Offsets are
 which partition it is, see `penstock.core.groups.places`.
 
 A message is *leased* from its delivery to a member until it is done, fails, or its time is over. A
-message that failed *waits* to be delivered again; one that failed too often is *buried*: it goes to
-the dead letters. Messages that the group does not read are done as soon as `next` has passed them.
+message that failed, or whose member has left, *waits* to be delivered again; one that failed too
+often is *buried*: it goes to the dead letters. Messages that the group does not read are done as
+soon as `next` has passed them.
+
+Failures are counted, not deliveries: a member gets many messages ahead of those that it processes.
+So of a member that is lost or silent, only the first message fails, in the order of delivery: it is
+the one at which the member was at work. The others wait as they were. If that was another message,
+then the one that stops members is the first one in the end, since the others get acknowledged.
 
 Members get runs of messages, and a run is one lease, so that acknowledging it takes one step. All
 methods are deterministic, and time is passed in.
@@ -49,16 +55,16 @@ class GroupSettings:
     ack_wait_seconds: float = GROUP_ACK_WAIT_SECONDS
     """Time without an acknowledgment of a member, before others get its messages."""
     deliveries_max: int = GROUP_DELIVERIES_MAX
-    """Deliveries without success after which a message goes to the dead letters."""
+    """Failed deliveries after which a message goes to the dead letters."""
     unacked_max: int = GROUP_UNACKED_DEFAULT
     """Messages that all members together may have and not have acknowledged."""
 
 
 class Failure(NamedTuple):
-    """Why a message goes to the dead letters, and how often it was delivered."""
+    """Why a message goes to the dead letters, and how many deliveries failed."""
 
     reason: str
-    deliveries: int
+    failures: int
 
 
 class Lease:
@@ -67,7 +73,7 @@ class Lease:
     __slots__ = (
         "_done",
         "base",
-        "deliveries",
+        "failures",
         "first_id",
         "first_number",
         "left",
@@ -85,14 +91,14 @@ class Lease:
         rows: "array[int]",
         *,
         number: int,
-        deliveries: int,
+        failures: int,
         now: float,
     ) -> None:
         self.member = member
         self.base = base
         self.rows = rows
         self.number = number  # in the order of all leases of the group
-        self.deliveries = deliveries
+        self.failures = failures  # of each message, before
         self.since = now  # when it was given, or passed
         self.left = len(rows)  # messages that are not done
         self._done: bytearray | None = None  # which are done, if only some are
@@ -162,9 +168,9 @@ class Lease:
         """Yield the leased offsets as runs without gaps."""
         rows = self.rows
         if self._done is None and rows[-1] - rows[0] + 1 == len(rows):
-            yield PendingRun(self.base + rows[0], len(rows), self.deliveries)
+            yield PendingRun(self.base + rows[0], len(rows), self.failures)
         else:
-            yield from _runs((offset, self.deliveries) for offset in self.offsets())
+            yield from _runs((offset, self.failures) for offset in self.offsets())
 
 
 class _Holding:
@@ -192,7 +198,7 @@ class Ledger:
         """`next_offsets` are the first ones that are given out, one of each partition."""
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
-        self.waiting: dict[int, int] = {}  # offsets to deliver again, with their deliveries so far
+        self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
         self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
         self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
         self.changes = 0
@@ -205,7 +211,7 @@ class Ledger:
         self._numbers = 0
         for run in pending:
             for offset in range(run.first, run.first + run.size):
-                self._fail(offset, run.deliveries, "the broker was restarted")
+                self._wait(offset, run.failures, "it failed before the broker was restarted")
 
     # --- Figures ----------------------------------------------------------------------------------
 
@@ -255,7 +261,7 @@ class Ledger:
         """Return the state that is stored; `is_used` tells whether the group has members."""
         pending = [run for lease in self._leases for run in lease.runs()]
         pending += _runs(sorted(self.waiting.items()))
-        pending += _runs(sorted((offset, each.deliveries) for offset, each in self.buried.items()))
+        pending += _runs(sorted((offset, each.failures) for offset, each in self.buried.items()))
         nexts = {number: offset_of(offset) for number, offset in self._next.items()}
         return GroupProgress(
             next=nexts.get(0, 0),
@@ -276,13 +282,13 @@ class Ledger:
             self.changes += 1
 
     def lease(
-        self, member: Hashable, base: int, rows: "array[int]", *, now: float, deliveries: int = 1
+        self, member: Hashable, base: int, rows: "array[int]", *, now: float, failures: int = 0
     ) -> Lease:
-        """Give messages to a member; `deliveries` counts this one."""
+        """Give messages to a member; each has failed `failures` times before."""
         self._numbers += 1
         number = self._numbers
-        lease = Lease(member, base, rows, number=number, deliveries=deliveries, now=now)
-        if deliveries > 1 or self.waiting:
+        lease = Lease(member, base, rows, number=number, failures=failures, now=now)
+        if self.waiting:
             for row in rows:
                 self.waiting.pop(base + row, None)
         self._leases[lease] = None
@@ -300,7 +306,7 @@ class Ledger:
         """Let messages wait that could not be delivered."""
         for row in rows:
             if base + row not in self.waiting:
-                self._fail(base + row, 0, "")
+                self._wait(base + row, 0, "")
 
     def drop_waiting(self, first: int, end: int) -> int:
         """Give up the messages of a range that wait: they cannot be read. Return how many."""
@@ -354,32 +360,45 @@ class Ledger:
         offset = lease.offset(index)
         if not self.done(lease, index):
             return False
-        self._fail(offset, lease.deliveries, reason)
+        self._wait(offset, lease.failures + 1, reason)
         return True
 
-    def leave(self, member: Hashable) -> None:
-        """Take all messages from a member."""
+    def leave(self, member: Hashable, *, is_lost: bool = False) -> None:
+        """Take all messages from a member; if it is lost, the first one has failed."""
         holding = self._holdings.get(member)
         for lease in list(holding.leases if holding is not None else ()):
-            self._revoke(lease, "the member left")
+            self._revoke(lease, "the member was lost", failed=int(is_lost))
+            is_lost = False
 
     def expire(self, now: float) -> set[Hashable]:
-        """Take messages from members that had their time; return these members."""
-        seconds = self.settings.ack_wait_seconds
-        over = list(takewhile(lambda lease: lease.since + seconds <= now, self._passed))
-        for holding in self._holdings.values():
-            if holding.active_at + seconds <= now:
-                over += takewhile(lambda lease: lease.since + seconds <= now, holding.ahead)
-        over = [lease for lease in over if lease.left]
-        for lease in over:
-            self._revoke(lease, "it was not acknowledged in time")
-        return {lease.member for lease in over}
+        """Take messages from members that had their time; return these members.
 
-    def _revoke(self, lease: Lease, reason: str) -> None:
+        All that were passed have failed, and the first one of those that a member has ahead.
+        """
+        seconds = self.settings.ack_wait_seconds
+        reason = "it was not acknowledged in time"
+        late = set()
+        for lease in list(takewhile(lambda lease: lease.since + seconds <= now, self._passed)):
+            late.add(lease.member)
+            self._revoke(lease, reason, failed=lease.left)
+        for holding in list(self._holdings.values()):
+            if holding.active_at + seconds > now:
+                continue
+            over = takewhile(lambda lease: lease.since + seconds <= now, list(holding.ahead))
+            failed = 1
+            for lease in over:
+                if lease.left:
+                    late.add(lease.member)
+                    self._revoke(lease, reason, failed=failed)
+                    failed = 0
+        return late
+
+    def _revoke(self, lease: Lease, reason: str, *, failed: int) -> None:
+        """Let the messages of a lease wait; the first `failed` ones have failed."""
         offsets = list(lease.offsets())
         self.all_done(lease)
-        for offset in offsets:
-            self._fail(offset, lease.deliveries, reason)
+        for index, offset in enumerate(offsets):
+            self._wait(offset, lease.failures + (index < failed), reason)
 
     def _finished(self, lease: Lease, count: int) -> None:
         """Count messages that are no longer leased, and remove the lease behind the last one."""
@@ -397,12 +416,13 @@ class Ledger:
         if not holding.leases:
             del self._holdings[lease.member]
 
-    def _fail(self, offset: int, deliveries: int, reason: str) -> None:
+    def _wait(self, offset: int, failures: int, reason: str) -> None:
+        """Let a message wait, or bury it if it has failed too often."""
         self.changes += 1
-        if deliveries >= self.settings.deliveries_max:
-            self.buried[offset] = Failure(reason, deliveries)
+        if failures >= self.settings.deliveries_max:
+            self.buried[offset] = Failure(reason, failures)
         else:
-            self.waiting[offset] = deliveries
+            self.waiting[offset] = failures
             heapq.heappush(self._order, offset)
 
     # --- Dead letters and resets ------------------------------------------------------------------
@@ -418,7 +438,7 @@ class Ledger:
         count = 0
         for offset in self.dead:
             if offset not in self.waiting and offset not in self.buried:
-                self._fail(offset, 0, "")
+                self._wait(offset, 0, "")
                 count += 1
         self.dead.clear()
         self.changes += 1
@@ -439,12 +459,12 @@ class Ledger:
 
 
 def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
-    """Return offsets with their deliveries, in order, as runs without gaps."""
+    """Return offsets with their failures, in order, as runs without gaps."""
     runs: list[PendingRun] = []
-    for offset, deliveries in pairs:
+    for offset, failures in pairs:
         last = runs[-1] if runs else None
-        if last and last.first + last.size == offset and last.deliveries == deliveries:
-            runs[-1] = PendingRun(last.first, last.size + 1, deliveries)
+        if last and last.first + last.size == offset and last.failures == failures:
+            runs[-1] = PendingRun(last.first, last.size + 1, failures)
         else:
-            runs.append(PendingRun(offset, 1, deliveries))
+            runs.append(PendingRun(offset, 1, failures))
     return runs
