@@ -130,7 +130,9 @@ def test_a_look_shows_members_only_to_those_who_may_see_clients(tmp_path: Path) 
             assert broker.get("/api/groups/billing").json()["members"] == []
 
 
-def test_a_group_passes_between_members_and_readers_of_tables(tmp_path: Path) -> None:
+def test_a_group_of_a_reader_of_tables_becomes_one_of_members_until_it_is_removed(
+    tmp_path: Path,
+) -> None:
     with (
         HttpBroker(data=tmp_path) as broker,
         FlightClient(serve_tables(broker, tmp_path)) as reader,
@@ -148,7 +150,12 @@ def test_a_group_passes_between_members_and_readers_of_tables(tmp_path: Path) ->
         groups = broker.server.broker.groups
         assert groups is not None
         broker.until(lambda: "billing" not in groups)
+        with pytest.raises(GroupDiffers, match="is one of clients of the broker"):
+            reader.commit_group("billing", {0: 3}, subscription=orders)
         assert reader.groups()["billing"][0].offset == 2
+        with lm.subscriber(broker, GROUP) as member:
+            assert member.forwarded().payload == b"c", "it was not acknowledged"
+        assert broker.ask("DELETE", "/api/groups/billing").status == 200
         reader.commit_group("billing", {0: 0}, subscription=orders)
         with lm.subscriber(broker, GROUP) as member:
             assert [member.forwarded().payload for _ in "abc"] == [b"a", b"b", b"c"]

@@ -304,12 +304,13 @@ class ConsumerGroups(Port):
 
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
-        one without replaces the progress. Raise InvalidGroup, TooManyGroups or OSError, and
-        GroupElsewhere for a state with progress if another node has members of the group.
+        one without is the report of a reader that keeps its place itself. Raise InvalidGroup,
+        TooManyGroups or OSError, GroupDiffers for such a report if the stored state has progress,
+        and GroupElsewhere for a state with progress if another node has members of the group.
         """
 
     def load(self, group: str) -> GroupState | None:
-        """Return the state of a group, None if it has none that can be read."""
+        """Return the state of a group, None if it has none or a damaged one; raise OSError."""
 
     def all(self) -> dict[str, GroupState]:
         """Return all groups by name, in order."""

@@ -6,6 +6,7 @@ replaces the file and is not synced to disk. Of a group whose members are client
 file is the state itself: it has the progress of the group, and is synced.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.errors import CallerError, ErrorCode
+from penstock.errors import CallerError, ErrorCode, GroupDiffers
 from penstock.limits import (
     GROUP_NAME_CHARACTERS_MAX,
     GROUP_PARTITIONS_MAX,
@@ -87,7 +88,10 @@ def updated(
     subscription: Subscription | None,
     progress: GroupProgress | None = None,
 ) -> GroupState:
-    """Return the state of a consumer group after a report; raise TooManyGroups."""
+    """Return the state of a consumer group after a report; raise TooManyGroups or GroupDiffers."""
+    if progress is None and before is not None and before.progress is not None:
+        # The report would replace what members have and have not processed.
+        raise GroupDiffers(group, "is one of clients of the broker, which keeps its place")
     merged = {**(before.offsets if before else {}), **offsets}
     if len(merged) > GROUP_PARTITIONS_MAX:
         raise TooManyGroups(GROUP_PARTITIONS_MAX, "partitions of a consumer group")
@@ -154,14 +158,19 @@ class GroupOffsets:
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        return self._read(self._path(group))
+        try:
+            return self._read(self._path(group))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def all(self) -> dict[str, GroupState]:
         """See ports.ConsumerGroups."""
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
         for path in paths:
-            state = self._read(path)
+            state = None
+            with contextlib.suppress(OSError):
+                state = self._read(path)
             if state is not None and _NAME.fullmatch(state.group):
                 found[state.group] = state
         return found
@@ -175,8 +184,10 @@ class GroupOffsets:
         return self._folder / f"{group}{_SUFFIX}"
 
     def _read(self, path: Path) -> GroupState | None:
+        """Return the state in a file, None if it is damaged; raise OSError."""
+        with path.open("rb") as file:
+            data = file.read(_BYTES_MAX)
         try:
-            with path.open("rb") as file:
-                return msgspec.json.decode(file.read(_BYTES_MAX), type=GroupState)
-        except (OSError, ValueError):
+            return msgspec.json.decode(data, type=GroupState)
+        except ValueError:
             return None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import GroupDiffers
 from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
 from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
@@ -43,7 +44,19 @@ def test_a_report_that_cannot_be_read_counts_as_none(
     assert isinstance(groups.load("bronze"), GroupState)
 
 
-def test_the_progress_of_members_is_kept_until_a_reader_reports(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    groups.commit("bronze", {0: 10})
+    path = tmp_path / "groups" / "bronze.json"
+    path.unlink()
+    path.symlink_to(path)  # it exists, and cannot be opened
+    for call in (lambda: groups.load("bronze"), lambda: groups.commit("bronze", {0: 1})):
+        with pytest.raises(OSError, match="Too many levels"):
+            call()
+    assert groups.all() == {}
+
+
+def test_the_progress_of_members_is_kept_until_the_group_is_removed(tmp_path: Path) -> None:
     groups = GroupOffsets(tmp_path)
     progress = GroupProgress(next=9, pending=(PendingRun(3, 2, 1),), dead=(1,), ordered=True)
     orders = Subscription(patterns=("orders/#",))
@@ -52,6 +65,10 @@ def test_the_progress_of_members_is_kept_until_a_reader_reports(tmp_path: Path) 
     assert found is not None
     assert (found.offsets, found.subscription, found.progress) == ({0: 3}, orders, progress)
     assert [path.name for path in (tmp_path / "groups").iterdir()] == ["billing.json"]
+    with pytest.raises(GroupDiffers, match="billing is one of clients of the broker"):
+        groups.commit("billing", {0: 7})
+    assert groups.load("billing") == found
+    groups.forget("billing")
     groups.commit("billing", {0: 7})
     found = groups.load("billing")
     assert found is not None

@@ -29,6 +29,7 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import (
+    GroupDiffers,
     LogDamaged,
     LogError,
     LogUnavailable,
@@ -39,7 +40,9 @@ from penstock.limits import LOG_RETRY_SECONDS
 from penstock.model import Durability
 from penstock.ports import (
     Fetched,
+    GroupProgress,
     PartitionRange,
+    PendingRun,
     Receipt,
     Storage,
     TopicFilter,
@@ -1000,6 +1003,24 @@ def test_consumer_groups_keep_what_they_report(kind: Kind, tmp_path: Path) -> No
         for call in (groups.load, groups.forget, lambda name: groups.commit(name, {})):
             with pytest.raises(InvalidGroup):
                 call("../job")
+    finally:
+        storage.close()
+
+
+def test_a_report_does_not_replace_the_state_of_a_group_of_clients(
+    kind: Kind, tmp_path: Path
+) -> None:
+    storage = kind.open(tmp_path)
+    try:
+        groups = storage.groups
+        groups.commit("job", {0: 5})
+        groups.commit("job", {0: 5}, progress=GroupProgress(next=9, pending=(PendingRun(5, 2, 1),)))
+        before = groups.load("job")
+        with pytest.raises(GroupDiffers):
+            groups.commit("job", {0: 9})
+        assert groups.load("job") == before
+        groups.forget("job")
+        groups.commit("job", {0: 9})
     finally:
         storage.close()
 
