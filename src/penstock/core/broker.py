@@ -268,6 +268,7 @@ class Broker:
                 counters=self.counters,
                 clock=clock,
                 timers=self.timers,
+                slices=self.slices,
                 publish=self._publish_record,
                 settings=self.settings.groups,
                 settings_by_name=self.settings.groups_by_name,

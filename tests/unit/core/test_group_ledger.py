@@ -3,6 +3,8 @@
 import random
 from array import array
 
+import pytest
+
 from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
 from penstock.ports import PendingRun
 
@@ -185,9 +187,52 @@ def test_what_fails_too_often_is_buried_and_can_be_driven_again() -> None:
     assert (group.waiting, group.positions[0]) == ({}, 0)
     group.is_dead(0)
     assert (list(group.dead), group.positions[0]) == ([0], 1)
-    assert group.redrive() == 1
-    assert (group.waiting, list(group.dead)) == ({0: 0}, [])
-    assert group.positions[0] == 0
+    assert group.redrive([0, 7]) == 1
+    assert (group.waiting, group.positions[0]) == ({0: 0}, 0)
+
+
+def redriven() -> Ledger:
+    """A group that delivers a dead letter again."""
+    group = Ledger(2, settings=SETTINGS, dead=[0])
+    assert group.redrive([0]) == 1
+    return group
+
+
+@pytest.mark.parametrize("way", ["done", "done_run", "all_done"])
+def test_a_dead_letter_that_is_driven_again_counts_until_it_was_processed(way: str) -> None:
+    group = redriven()
+    stored = group.progress(is_ordered=False)
+    restored = Ledger(2, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
+    for each in (group, restored):
+        assert each.redrive([0]) == 0, "it is delivered again already"
+        each.lease("a", 0, rows(0), now=0)
+        each.leave("a")
+        lease = each.lease("a", 0, rows(0), now=0)
+        assert list(each.dead) == [0]
+        match way:
+            case "done":
+                each.done(lease, 0)
+            case "done_run":
+                each.done_run(lease, 0, 1)
+            case "all_done":
+                each.all_done(lease)
+        assert (list(each.dead), each.left_dead, each.unacked) == ([], [], 0)
+
+
+def test_a_dead_letter_that_is_driven_again_is_kept_when_it_cannot_be_processed() -> None:
+    group = redriven()
+    assert group.drop_waiting(0, 1) == 0, "it is not lost"
+    assert group.left_dead == [0]
+    group.redrive([0])
+    for failures in (0, 1):
+        assert group.left_dead == []
+        lease = group.lease("a", 0, rows(0), now=0, failures=failures)
+        group.fail(lease, 0, "again")
+    group.is_dead(0)
+    assert group.left_dead == [0]
+    group.redrive([0])
+    group.reset(0)
+    assert group.left_dead == [0]
 
 
 def test_a_stored_state_gives_out_what_was_not_done() -> None:

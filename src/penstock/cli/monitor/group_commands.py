@@ -114,6 +114,13 @@ def redrive(name: Name, *, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> N
     """
     found = Api(url, ca=ca).post(f"{_path(name)}/redrive", {})
     typer.echo(f"{plural(found['messages'], 'message')} delivered again")
+    if found["gone"]:
+        letters = plural(found["gone"], "dead letter")
+        typer.echo(
+            f"{letters} not delivered again: the log no longer has their messages. "
+            f"Read them in the topic dead/{shown(name)}.",
+            err=True,
+        )
 
 
 def rm(name: Name, *, yes: Yes = False, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> None:

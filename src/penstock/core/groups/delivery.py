@@ -387,8 +387,8 @@ class GroupDelivery:
         while waiting:
             row = waiting[0] - base
             if row not in read:  # its topic was deleted, or it has expired
-                ledger.drop_waiting(waiting[0], waiting[0] + 1)
-                group.lost += stored.expired(None, _everything, first=row, last=row + 1)
+                if ledger.drop_waiting(waiting[0], waiting[0] + 1):
+                    group.lost += stored.expired(None, _everything, first=row, last=row + 1)
                 waiting.pop(0)
                 continue
             member = self._member_for(group, row)

@@ -173,6 +173,7 @@ class Group:
         self.ahead_from = 0  # the offset that they were read for, or are being read for
         self.is_reading_ahead = False
         self.is_burying = False
+        self.redrives = 0  # that look up dead letters
         self.is_looking_up = False  # where it begins
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False

@@ -28,10 +28,12 @@ from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.groups.places import PlacedReader, place_of
+from penstock.core.groups.redrives import Redriven, Redrives
 from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
+from penstock.core.slices import Slices
 from penstock.core.timers import Timer, Timers
 from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
@@ -79,6 +81,7 @@ class Groups:
         counters: Counters,
         clock: Clock,
         timers: Timers,
+        slices: Slices,
         publish: Callable[[Record, Callable[[bool], None]], None],
         settings: GroupSettings,
         settings_by_name: Mapping[str, GroupSettings],
@@ -118,6 +121,7 @@ class Groups:
             publish=publish,
             changed=self._buried,
         )
+        self._redrives = Redrives(reader=reader, topics=topics, slices=slices)
         self.acknowledgments = Acknowledgments(
             wake=self._delivery.wake,
             bury=self._dead_letters.bury,
@@ -489,6 +493,7 @@ class Groups:
             not group.members
             and not group.is_looking_up
             and not group.is_burying
+            and not group.redrives
             and not group.on_stored
             and group.saved_changes == ledger.changes
             and not group.is_used
@@ -574,16 +579,22 @@ class Groups:
         )
         self._store_change(group, then)
 
-    def redrive(self, name: str, then: Callable[[Exception | None], None]) -> int:
-        """Deliver the dead letters of a group that is open again; return how many.
+    def redrive(self, name: str, then: Callable[[Redriven | Exception], None]) -> None:
+        """Deliver the dead letters of a group that is open again, those that are in the log.
 
-        `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
         LogUnavailable.
         """
         group = self._change(name)
-        count = group.ledger.redrive()
-        self._store_change(group, then)
-        return count
+
+        def looked_up(result: Redriven | Exception) -> None:
+            if isinstance(result, Exception):
+                then(result)
+                self._changed(group)
+            else:
+                self._store_change(group, lambda error: then(error or result))
+
+        self._redrives.start(group, looked_up)
 
     def _store_change(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         self._save_now(group, then)

@@ -200,7 +200,9 @@ class Ledger:
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
         self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
-        self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
+        self.dead: dict[int, None] = dict.fromkeys(dead)
+        """Offsets whose dead letters are in the log, until they were processed; the last ones."""
+        self._redriven: set[int] = set()  # of these, those that are delivered again
         self.changes = 0
         self.leased = 0
         """Messages that members have and that are not done."""
@@ -212,6 +214,8 @@ class Ledger:
         for run in pending:
             for offset in range(run.first, run.first + run.size):
                 self._wait(offset, run.failures, "it failed before the broker was restarted")
+                if offset in self.dead:
+                    self._redriven.add(offset)
 
     # --- Figures ----------------------------------------------------------------------------------
 
@@ -309,15 +313,18 @@ class Ledger:
                 self._wait(base + row, 0, "")
 
     def drop_waiting(self, first: int, end: int) -> int:
-        """Give up the messages of a range that wait: they cannot be read. Return how many."""
-        found = [offset for offset in self.waiting if first <= offset < end]
-        for offset in found:
-            del self.waiting[offset]
-        lost = [offset for offset in self.buried if first <= offset < end]
-        for offset in lost:
-            del self.buried[offset]
-        self.changes += bool(found or lost)
-        return len(found) + len(lost)
+        """Give up the messages of a range that wait: they cannot be read. Return how many are lost.
+
+        Dead letters that are delivered again are not: their letters are in the log.
+        """
+        lost = 0
+        for offsets in (self.waiting, self.buried):
+            for offset in [each for each in offsets if first <= each < end]:
+                del offsets[offset]
+                lost += offset not in self._redriven
+                self._redriven.discard(offset)
+                self.changes += 1
+        return lost
 
     # --- Outcomes ---------------------------------------------------------------------------------
 
@@ -338,11 +345,15 @@ class Ledger:
         """Note that a message was processed; return False if the member no longer has it."""
         if not lease.finish(index):
             return False
+        if self._redriven:
+            self._processed((lease.offset(index),))
         self._finished(lease, 1)
         return True
 
     def done_run(self, lease: Lease, first: int, end: int) -> int:
         """Note that a run of messages was processed; return how many the member had."""
+        if self._redriven:
+            self._processed(lease.offset(each) for each in range(first, end))
         count = lease.finish_run(first, end)
         if count:
             self._finished(lease, count)
@@ -350,6 +361,18 @@ class Ledger:
 
     def all_done(self, lease: Lease) -> None:
         """Note that all messages of a lease were processed."""
+        if self._redriven:
+            self._processed(lease.offsets())
+        self._end(lease)
+
+    def _processed(self, offsets: Iterable[int]) -> None:
+        """Forget the dead letters of messages that were processed after all."""
+        for offset in offsets:
+            if offset in self._redriven:
+                self._redriven.discard(offset)
+                self.dead.pop(offset, None)
+
+    def _end(self, lease: Lease) -> None:
         count = lease.left
         if count:
             lease.left = 0
@@ -358,8 +381,9 @@ class Ledger:
     def fail(self, lease: Lease, index: int, reason: str) -> bool:
         """Note that a message could not be processed; False if the member no longer has it."""
         offset = lease.offset(index)
-        if not self.done(lease, index):
+        if not lease.finish(index):
             return False
+        self._finished(lease, 1)
         self._wait(offset, lease.failures + 1, reason)
         return True
 
@@ -396,7 +420,7 @@ class Ledger:
     def _revoke(self, lease: Lease, reason: str, *, failed: int) -> None:
         """Let the messages of a lease wait; the first `failed` ones have failed."""
         offsets = list(lease.offsets())
-        self.all_done(lease)
+        self._end(lease)
         for index, offset in enumerate(offsets):
             self._wait(offset, lease.failures + (index < failed), reason)
 
@@ -430,18 +454,27 @@ class Ledger:
     def is_dead(self, offset: int) -> None:
         """Note that the dead letter of a message is in the log."""
         if self.buried.pop(offset, None) is not None:
-            self.dead.append(offset)
+            self._redriven.discard(offset)
+            self.dead.pop(offset, None)  # the new one is the last one
+            self.dead[offset] = None
+            if len(self.dead) > GROUP_DEAD_MAX:
+                self._redriven.discard(oldest := next(iter(self.dead)))
+                del self.dead[oldest]
             self.changes += 1
 
-    def redrive(self) -> int:
-        """Deliver dead letters again, as if for the first time; return how many."""
+    @property
+    def left_dead(self) -> list[int]:
+        """The offsets with dead letters that are not delivered again yet."""
+        return [offset for offset in self.dead if offset not in self._redriven]
+
+    def redrive(self, offsets: Iterable[int]) -> int:
+        """Deliver messages with dead letters again, as if for the first time; return how many."""
         count = 0
-        for offset in self.dead:
-            if offset not in self.waiting and offset not in self.buried:
+        for offset in offsets:
+            if offset in self.dead and offset not in self._redriven:
+                self._redriven.add(offset)
                 self._wait(offset, 0, "")
                 count += 1
-        self.dead.clear()
-        self.changes += 1
         return count
 
     def reset(self, *offsets: int) -> None:
@@ -450,7 +483,8 @@ class Ledger:
         All messages that members have are taken from them.
         """
         for lease in list(self._leases):
-            self.all_done(lease)
+            self._end(lease)
+        self._redriven.clear()
         self.waiting.clear()
         self._order.clear()
         self.buried.clear()

@@ -83,7 +83,7 @@ def test_a_group_is_shown_reset_driven_again_and_removed(
 
         with lm.subscriber(broker, b"plant/+@group=billing") as member:
             for value in "abc":
-                assert broker.publish(topic="plant/a", text=value).status == 200
+                assert broker.publish(topic=f"plant/{value}", text=value).status == 200
             found = [member.forwarded() for _ in "abc"]
             member.answer(found[0], 1, b"no")
             while "dead:            1\n" not in run("show", "billing"):
@@ -93,7 +93,18 @@ def test_a_group_is_shown_reset_driven_again_and_removed(
             assert "lamamq    subscriber" in shown
             assert shown.endswith("1 member\n")
             assert run("redrive", "billing") == "1 message delivered again\n"
-            assert member.forwarded().payload == b"a"
+            again = member.forwarded()
+            assert again.payload == b"a"
+            member.answer(again, 1, b"no")
+            while "unacknowledged:  2" not in run("show", "billing"):
+                pass
+            assert (
+                commands.run("topics", "delete", "plant/a", "--yes", "--url", broker.url).code == 0
+            )
+            gone = commands.run("groups", "redrive", "billing", "--url", broker.url)
+            assert (gone.code, gone.out) == (0, "0 messages delivered again\n")
+            assert "1 dead letter not delivered again" in gone.err
+            assert "dead/billing" in gone.err
             assert run("reset", "billing", "--to", "1", "--yes") == (
                 "group billing goes on at offset 1\n"
             )
