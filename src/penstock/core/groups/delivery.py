@@ -153,6 +153,8 @@ class GroupDelivery:
             return False
         if self._clock.monotonic() < group.retry_at:
             return False
+        if group.is_ordered and group.leaving:
+            return False  # others get their messages first
         if group.awaits_join:
             if group.ledger.leased:
                 return False  # topics move to the new member when none is with another one

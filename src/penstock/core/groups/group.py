@@ -174,6 +174,7 @@ class Group:
         self.is_reading_ahead = False
         self.is_burying = False
         self.redrives = 0  # that look up dead letters
+        self.leaving = 0  # members that have left, and whose messages are being taken back
         self.is_looking_up = False  # where it begins
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False

@@ -13,7 +13,7 @@ the state, which it stores every GROUP_OWNER_SECONDS at least; the store tells o
 node that finds that another one has taken the group over disconnects its members.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
-from penstock.core.timers import Timer, Timers
+from penstock.core.timers import Timers
 from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
     GROUP_OWNER_SECONDS,
@@ -98,7 +98,9 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
         self._dirty: dict[Group, None] = {}
-        self._sweeper: Timer | None = None
+        self._slices = slices
+        self._sweeps = False  # whether a sweep is planned, or runs
+        self._sweeps_again = False  # whether another one follows
         self._late = RepeatedEvents("group member late", timers)
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
@@ -315,30 +317,42 @@ class Groups:
         if group.reads_dead_letters and group.pattern != group.dead_topic:
             self._router.subscribe(group.mark, group.dead_topic)
 
-    def leave(self, member: Member, *, is_lost: bool = False) -> None:
-        """End a membership; what the member has not acknowledged goes to others.
-
-        If it is lost, it may have failed at the first message that it was to process. One whose
-        system acknowledges bytes was not processing any of those that it had not received.
-        """
-        session, group = member.session, member.group
-        session.memberships.pop(group.name, None)
-        self.acknowledgments.forget(member)
-        if not member.answers and member in group.members:
-            member.take_acknowledged(self._clock.monotonic())
-        group.members.pop(member, None)
-        group.ledger.leave(member, is_lost=is_lost and member.answers)
-        if not session.memberships:
-            session.link.account.hold(Purpose.GROUPS, 0)
-        self._changed(group)
-        self._delivery.wake(group)
-        self._dead_letters.bury(group)
+    def leave(self, member: Member) -> None:
+        """End a membership; what the member has not acknowledged goes to others."""
+        self._leave([member], is_lost=False)
 
     def forget(self, session: Session) -> None:
-        """End all memberships of a session; its members are lost unless the broker ended it."""
+        """End all memberships of a session; its members are lost unless the broker ended it.
+
+        A member that is lost may have failed at the first message that it was to process. One whose
+        system acknowledges bytes was not processing any of those that it had not received.
+        """
         is_lost = not (session.is_ended or self._delivery.is_stopped)
-        for member in list(session.memberships.values()):
-            self.leave(member, is_lost=is_lost)
+        self._leave(list(session.memberships.values()), is_lost=is_lost)
+
+    def _leave(self, members: Sequence[Member], *, is_lost: bool) -> None:
+        """End memberships at once, and take back the messages of these members in slices."""
+        for member in members:
+            session, group = member.session, member.group
+            session.memberships.pop(group.name, None)
+            self.acknowledgments.forget(member)
+            if not member.answers and member in group.members:
+                member.take_acknowledged(self._clock.monotonic())
+            group.members.pop(member, None)
+            group.leaving += 1
+            if not session.memberships:
+                session.link.account.hold(Purpose.GROUPS, 0)
+        self._slices.start(self._take_back(members, is_lost=is_lost))
+
+    def _take_back(self, members: Sequence[Member], *, is_lost: bool) -> Iterator[None]:
+        for member in members:
+            group = member.group
+            yield from group.ledger.leaving(member, is_lost=is_lost and member.answers)
+            group.leaving -= 1
+            self._changed(group)
+            self._delivery.wake(group)
+            self._dead_letters.bury(group)
+            yield
 
     # --- Events -----------------------------------------------------------------------------------
 
@@ -382,30 +396,45 @@ class Groups:
         self._delivery.wake(group)
 
     def _start_sweeper(self) -> None:
-        if self._sweeper is None:
-            self._sweeper = self._timers.after(GROUP_SWEEP_SECONDS, self._sweep)
+        self._sweeps_again = True
+        if not self._sweeps:
+            self._sweeps = True
+            self._timers.after(GROUP_SWEEP_SECONDS, lambda: self._slices.start(self._sweep()))
 
-    def _sweep(self) -> None:
-        self._sweeper = None
-        now = self._clock.monotonic()
-        for group in list(self._groups.values()):
-            late = group.ledger.expire(now)
-            for member in group.members:
-                if member in late:
-                    member.is_late = True
-                elif member.is_late and not member.answers and _reads(member):
-                    self.acknowledgments.is_in_time(member)
-            if late:
-                self._late.warn(group.name, members=len(late))
-                self._changed(group)
-                self._delivery.wake(group)
-            self._dead_letters.bury(group)
-            if group.ledger.leased or any(member.is_late for member in group.members):
+    def _sweep(self) -> Iterator[None]:
+        """Take messages from members whose time is over, and store what has changed."""
+        self._sweeps_again = False
+        try:
+            now = self._clock.monotonic()
+            for group in list(self._groups.values()):
+                if not group.is_removed:
+                    yield from self._sweep_group(group, now)
+            if self._store.is_shared:
+                self._tell_of_members(now)
+            for group in list(self._dirty):
+                if group in self._dirty:
+                    self._save(group)
+                    yield
+        finally:
+            self._sweeps = False
+            if self._sweeps_again:
                 self._start_sweeper()
-        if self._store.is_shared:
-            self._tell_of_members(now)
-        for group in list(self._dirty):
-            self._save(group)
+
+    def _sweep_group(self, group: Group, now: float) -> Iterator[None]:
+        late = group.ledger.expire(now)
+        for member in group.members:
+            if member in late:
+                member.is_late = True
+            elif member.is_late and not member.answers and _reads(member):
+                self.acknowledgments.is_in_time(member)
+        if late:
+            self._late.warn(group.name, members=len(late))
+            self._changed(group)
+            self._delivery.wake(group)
+            yield
+        self._dead_letters.bury(group)
+        if group.ledger.leased or any(member.is_late for member in group.members):
+            self._start_sweeper()
 
     def _tell_of_members(self, now: float) -> None:
         """Store groups with members from time to time: other nodes see that this one has them."""
@@ -494,6 +523,7 @@ class Groups:
             and not group.is_looking_up
             and not group.is_burying
             and not group.redrives
+            and not group.leaving
             and not group.on_stored
             and group.saved_changes == ledger.changes
             and not group.is_used

@@ -242,7 +242,10 @@ class Ledger:
     def positions(self) -> dict[int, int]:
         """The first offset of each partition that is not done, counted in the partition."""
         found = dict(self._next)
-        for offsets in ((lease.lowest for lease in self._leases), self.waiting, self.buried):
+        waiting: Iterable[int] = self.waiting
+        if len(found) == 1:  # there may be many
+            waiting = () if self.first_waiting is None else (self.first_waiting,)
+        for offsets in ((lease.lowest for lease in self._leases), waiting, self.buried):
             for offset in offsets:
                 number = partition_of(offset)
                 if offset < found.get(number, offset + 1):
@@ -389,10 +392,16 @@ class Ledger:
 
     def leave(self, member: Hashable, *, is_lost: bool = False) -> None:
         """Take all messages from a member; if it is lost, the first one has failed."""
-        holding = self._holdings.get(member)
-        for lease in list(holding.leases if holding is not None else ()):
+        for _ in self.leaving(member, is_lost=is_lost):
+            pass
+
+    def leaving(self, member: Hashable, *, is_lost: bool = False) -> Iterator[None]:
+        """Do what `leave` does in steps: each takes the messages of one lease."""
+        while (holding := self._holdings.get(member)) is not None:
+            lease = next(iter(holding.leases))
             self._revoke(lease, "the member was lost", failed=int(is_lost))
             is_lost = False
+            yield
 
     def expire(self, now: float) -> set[Hashable]:
         """Take messages from members that had their time; return these members.
