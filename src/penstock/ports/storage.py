@@ -32,6 +32,7 @@ __all__ = [
     "DamagedRange",
     "GroupProgress",
     "GroupState",
+    "GroupSummary",
     "Matched",
     "PartitionRange",
     "PendingRun",
@@ -284,6 +285,40 @@ class GroupState(msgspec.Struct, frozen=True):
     subscription: Subscription | None = None
     progress: GroupProgress | None = None
 
+    @property
+    def summary(self) -> "GroupSummary":
+        """The state without its messages."""
+        progress = self.progress
+        return GroupSummary(
+            self.group,
+            self.offsets,
+            lost=self.lost,
+            updated_us=self.updated_us,
+            subscription=self.subscription,
+            is_shared=progress is not None,
+            node=progress.node if progress is not None and progress.used else -1,
+            unacknowledged=sum(run.size for run in progress.pending) if progress else 0,
+            dead=len(progress.dead) if progress is not None else 0,
+        )
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A GroupState for lists: with the numbers of its messages, which may be many.
+
+    `is_shared` tells whether its members are clients of the broker. `node` is the one that said
+    that it has members; -1 if none did.
+    """
+
+    group: str
+    offsets: dict[int, int]
+    lost: int = 0
+    updated_us: int = 0
+    subscription: Subscription | None = None
+    is_shared: bool = False
+    node: int = -1
+    unacknowledged: int = 0
+    dead: int = 0
+
 
 class ConsumerGroups(Port):
     """Offsets that consumer groups have reported. Any thread may call; all methods may block."""
@@ -312,8 +347,8 @@ class ConsumerGroups(Port):
     def load(self, group: str) -> GroupState | None:
         """Return the state of a group, None if it has none or a damaged one; raise OSError."""
 
-    def all(self) -> dict[str, GroupState]:
-        """Return all groups by name, in order."""
+    def all(self) -> dict[str, GroupSummary]:
+        """Return all groups by name, in order; of one at a time, the whole state is in memory."""
 
     def forget(self, group: str) -> None:
         """Remove a group, if it exists."""

@@ -23,7 +23,7 @@ from penstock.limits import (
     GROUP_SUBSCRIPTION_BYTES_MAX,
     GROUPS_MAX,
 )
-from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.storage.files import TEMPORARY, Files
 
 __all__ = [
@@ -163,7 +163,7 @@ class GroupOffsets:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
@@ -172,7 +172,7 @@ class GroupOffsets:
             with contextlib.suppress(OSError):
                 state = self._read(path)
             if state is not None and _NAME.fullmatch(state.group):
-                found[state.group] = state
+                found[state.group] = state.summary
         return found
 
     def forget(self, group: str) -> None:

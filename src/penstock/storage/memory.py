@@ -17,6 +17,7 @@ from penstock.ports import (
     Follower,
     GroupProgress,
     GroupState,
+    GroupSummary,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -84,9 +85,9 @@ class MemoryGroups:
         check_group_name(group)
         return self._states.get(group)
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
-        return dict(sorted(self._states.items()))
+        return {name: state.summary for name, state in sorted(self._states.items())}
 
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""

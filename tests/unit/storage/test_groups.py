@@ -1,5 +1,6 @@
 """Groups report where they are, under names that stay in their folder."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,19 @@ def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
     assert groups.load("bronze") is not None
     path.write_bytes(report.rjust((4 << 20) + 1))
     assert groups.load("bronze") is None
+
+
+def test_a_list_of_groups_does_not_have_their_messages(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    pending = tuple(PendingRun(2 * number, 1, 0) for number in range(10_000))
+    progress = GroupProgress(next=20_000, pending=pending, dead=tuple(range(10_000)))
+    for number in range(40):
+        groups.commit(f"g{number}", {0: 0}, progress=progress)
+    tracemalloc.start()
+    found = groups.all()
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {(each.unacknowledged, each.dead) for each in found.values()} == {(10_000, 10_000)}
+    assert len(found) == 40
+    assert kept < 200_000
+    assert most < 5_000_000, "one state at a time: it has about two megabytes"

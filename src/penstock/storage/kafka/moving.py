@@ -30,7 +30,7 @@ from penstock.limits import (
     MIB,
     SEGMENT_BYTES_MAX,
 )
-from penstock.ports import GroupState
+from penstock.ports import GroupSummary
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
@@ -406,7 +406,7 @@ def _write_topics(files: Files, folder: Path, topics: dict[str, TopicState]) -> 
     journal.write(sync=True)
 
 
-def _write_groups(data: Path, groups: dict[str, GroupState]) -> None:
+def _write_groups(data: Path, groups: dict[str, GroupSummary]) -> None:
     kept = GroupOffsets(data)
     for name, each in groups.items():
         kept.commit(name, each.offsets, subscription=each.subscription)

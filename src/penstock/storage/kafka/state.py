@@ -33,7 +33,7 @@ from penstock.limits import (
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
 )
-from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
 from penstock.storage.group_offsets import check_group_count, check_group_name, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
@@ -373,7 +373,7 @@ class KafkaGroups:
         with self._lock:
             before = self.load(group)
             if before is None:
-                check_group_count(len(self._state.all(GROUP, GroupState)))
+                check_group_count(len(self._state.values(GROUP)))
             self._check_node(before)
             if progress is not None and progress.used:
                 progress = msgspec.structs.replace(progress, node=self._node, process=self._process)
@@ -409,11 +409,15 @@ class KafkaGroups:
         found = self._state.load(GROUP + group, GroupState)
         return None if found is None else self._seen(found)
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
         self._refresh()
-        found = self._state.all(GROUP, GroupState)
-        return {name: self._seen(found[name]) for name in sorted(found)}
+        found = {}
+        for name, value in sorted(self._state.values(GROUP).items()):
+            state = _decode(value, GroupState)
+            if state is not None:
+                found[name] = self._seen(state).summary
+        return found
 
     def _seen(self, state: GroupState) -> GroupState:
         """Return a state, without an owner if the process of the owner does not run any more.
