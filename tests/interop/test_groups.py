@@ -348,6 +348,17 @@ def test_a_group_that_cannot_be_stored_is_refused_in_the_words_of_the_protocol(
     assert groups_of(unwritable).figures("billing") is None
 
 
+def test_one_client_cannot_take_all_groups(tmp_path: Path) -> None:
+    principals = BrokerSettings(groups_per_principal_max=2)
+    with LiveBroker(data=tmp_path, settings=principals) as broker, LamaPeer(broker) as peer:
+        peer.join()
+        for name in (b"a", b"b"):
+            peer.request(lama.subscribe(0, b"orders/#@group=" + name))
+        peer.request(lama.subscribe(0, b"orders/#@group=c"), error=lama.SERVER_EXCEPTION)
+        with member(broker, b"orders/#@group=a"):
+            assert [len(groups_of(broker).members(each)) for each in "abc"] == [2, 1, 0]
+
+
 def test_a_group_that_can_be_stored_again_is_joined(unwritable: LiveBroker, tmp_path: Path) -> None:
     with LamaPeer(unwritable) as peer:
         peer.join().request(lama.subscribe(0, GROUP), error=lama.SERVER_EXCEPTION)

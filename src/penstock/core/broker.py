@@ -58,6 +58,7 @@ from penstock.errors import (
 from penstock.limits import (
     DEDUPE_KEYS_MAX,
     DEDUPE_SECONDS,
+    GROUPS_PER_PRINCIPAL_MAX,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
     OUT_BUFFER_BYTES_MAX,
@@ -124,6 +125,7 @@ class BrokerSettings:
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    groups_per_principal_max: int = GROUPS_PER_PRINCIPAL_MAX
     last_topics_max: int = LAST_TOPICS_MAX
     dedupe_seconds: float = DEDUPE_SECONDS
     dedupe_keys_max: int = DEDUPE_KEYS_MAX

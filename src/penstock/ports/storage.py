@@ -276,6 +276,7 @@ class GroupState(msgspec.Struct, frozen=True):
     `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
     microseconds since the epoch. `subscription` is None if the group reads all topics, or did not
     report which. `progress` is None if the last report came from a reader outside the broker.
+    `owner` is the name to which the group is charged, empty if it is not known.
     """
 
     group: str
@@ -284,6 +285,7 @@ class GroupState(msgspec.Struct, frozen=True):
     updated_us: int = 0
     subscription: Subscription | None = None
     progress: GroupProgress | None = None
+    owner: str = ""
 
     @property
     def summary(self) -> "GroupSummary":
@@ -325,6 +327,8 @@ class ConsumerGroups(Port):
 
     is_shared: bool
     """Whether other nodes see the groups too."""
+    owner_groups_max: int
+    """Groups of one owner. The server sets it."""
 
     def commit(
         self,
@@ -334,9 +338,11 @@ class ConsumerGroups(Port):
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
+        A new group is charged to `owner`; one without an owner counts for none.
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
         one without is the report of a reader that keeps its place itself. Raise InvalidGroup,

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from penstock.limits import (
     GROUP_PARTITIONS_MAX,
     GROUP_SUBSCRIPTION_BYTES_MAX,
     GROUPS_MAX,
+    GROUPS_PER_PRINCIPAL_MAX,
 )
 from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.storage.files import TEMPORARY, Files
@@ -33,6 +34,7 @@ __all__ = [
     "TooManyGroups",
     "check_group_count",
     "check_group_name",
+    "owner_of",
     "updated",
 ]
 
@@ -72,10 +74,31 @@ def check_group_name(name: str) -> None:
         raise InvalidGroup(name)
 
 
-def check_group_count(count: int) -> None:
-    """Raise TooManyGroups if there is no room for another group."""
+def check_group_count(
+    count: int, owner: str, owners: Callable[[], Iterable[str]], owner_groups_max: int
+) -> None:
+    """Raise TooManyGroups if there is no room for another group of an owner.
+
+    `owners` returns those of all groups.
+    """
     if count >= GROUPS_MAX:
         raise TooManyGroups(GROUPS_MAX, "consumer groups")
+    if owner and sum(each == owner for each in owners()) >= owner_groups_max:
+        raise TooManyGroups(owner_groups_max, "consumer groups of one principal")
+
+
+class _Owner(msgspec.Struct):
+    """The owner in a state; the rest of it is not needed."""
+
+    owner: str = ""
+
+
+def owner_of(data: bytes) -> str:
+    """Return the owner in a state as it is stored, empty if it has none or is damaged."""
+    try:
+        return msgspec.json.decode(data, type=_Owner).owner
+    except ValueError:
+        return ""
 
 
 def updated(
@@ -87,6 +110,7 @@ def updated(
     now_us: int,
     subscription: Subscription | None,
     progress: GroupProgress | None = None,
+    owner: str = "",
 ) -> GroupState:
     """Return the state of a consumer group after a report; raise TooManyGroups or GroupDiffers."""
     if progress is None and before is not None and before.progress is not None:
@@ -102,6 +126,7 @@ def updated(
         updated_us=now_us,
         subscription=None if _is_too_long(subscription) else subscription,
         progress=progress,
+        owner=before.owner if before else owner,
     )
 
 
@@ -120,6 +145,8 @@ class GroupOffsets:
     def __init__(self, data: Path, files: Files | None = None) -> None:
         self._folder = data / GROUPS
         self._files = files or Files()
+        self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
+        self._owners: dict[str, str] = {}  # of the files that were looked at
 
     def commit(
         self,
@@ -129,6 +156,7 @@ class GroupOffsets:
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
         before = self.load(group)  # raises InvalidGroup before a path is made of the name
@@ -141,12 +169,15 @@ class GroupOffsets:
             now_us=now_us,
             subscription=subscription,
             progress=progress,
+            owner=owner,
         )
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():
-            with os.scandir(self._folder) as entries:
-                check_group_count(sum(1 for _ in entries))
+            names = [path.name for path in self._folder.iterdir()]
+            check_group_count(
+                len(names), owner, lambda: self._owners_of(names), self.owner_groups_max
+            )
         data = msgspec.json.encode(state) + b"\n"
         if progress is not None:
             self._files.replace(path, data)
@@ -178,7 +209,19 @@ class GroupOffsets:
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        self._path(group).unlink(missing_ok=True)
+        path = self._path(group)
+        path.unlink(missing_ok=True)
+        self._owners.pop(path.name, None)
+
+    def _owners_of(self, names: Iterable[str]) -> list[str]:
+        """Return the owners of groups by the names of their files; each file is read once."""
+        known, self._owners = self._owners, {}
+        for name in names:
+            if name not in known:
+                with contextlib.suppress(OSError):
+                    known[name] = owner_of((self._folder / name).read_bytes())
+            self._owners[name] = known.get(name, "")
+        return list(self._owners.values())
 
     def _path(self, group: str) -> Path:
         return self._folder / f"{group}{_SUFFIX}"

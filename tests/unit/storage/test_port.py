@@ -55,7 +55,7 @@ from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.files import Files
-from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.group_offsets import InvalidGroup, TooManyGroups
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions
@@ -1021,6 +1021,42 @@ def test_a_report_does_not_replace_the_state_of_a_group_of_clients(
         assert groups.load("job") == before
         groups.forget("job")
         groups.commit("job", {0: 9})
+    finally:
+        storage.close()
+
+
+def test_the_groups_of_one_owner_are_bounded(kind: Kind, tmp_path: Path) -> None:
+    storage = kind.open(tmp_path)
+    try:
+        groups = storage.groups
+        groups.owner_groups_max = 2
+        for name in ("a", "b"):
+            groups.commit(name, {0: 1}, owner="ann")
+        groups.commit("c", {0: 1})
+        with pytest.raises(TooManyGroups, match="2 consumer groups of one principal"):
+            groups.commit("d", {0: 1}, owner="ann")
+        assert groups.load("d") is None
+        groups.commit("c", {0: 2}, owner="ann")  # it is not new
+        groups.commit("d", {0: 1}, owner="bob")
+        groups.commit("a", {0: 2}, owner="bob")
+        state = groups.load("a")
+        assert state is not None
+        assert state.owner == "ann"
+        groups.forget("a")
+        groups.commit("e", {0: 1}, owner="ann")
+    finally:
+        storage.close()
+
+
+def test_the_owners_of_groups_are_known_after_a_restart(keeping: Kind, tmp_path: Path) -> None:
+    storage = keeping.open(tmp_path)
+    storage.groups.commit("a", {0: 5}, owner="ann")
+    storage.close()
+    storage = keeping.open(tmp_path)
+    try:
+        storage.groups.owner_groups_max = 1
+        with pytest.raises(TooManyGroups):
+            storage.groups.commit("b", {0: 5}, owner="ann")
     finally:
         storage.close()
 

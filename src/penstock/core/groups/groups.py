@@ -208,7 +208,7 @@ class Groups:
         If it cannot be stored, `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
-        group = self._groups.get(place.name) or self._start(pattern, place)
+        group = self._groups.get(place.name) or self._start(session, pattern, place)
         self._follow(group)
         self._groups[place.name] = group
         member = Member(session, group, pattern, group.next_number())
@@ -244,7 +244,7 @@ class Groups:
         else:
             stored(None)
 
-    def _start(self, pattern: str, place: GroupPlace) -> Group:
+    def _start(self, session: Session, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
         name = place.name
         state = self._known(name)
@@ -260,6 +260,7 @@ class Groups:
             start = None  # a group that exists goes on
         is_new = state.progress is None
         group = self._group(name, state, pattern, is_ordered=is_ordered)
+        group.owner = session.topic_owner
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
@@ -513,6 +514,7 @@ class Groups:
             lost=lost,
             subscription=Subscription(patterns=(group.pattern,)),
             progress=group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used),
+            owner=group.owner,
         )
 
     def _release(self, group: Group) -> None:

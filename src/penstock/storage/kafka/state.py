@@ -29,13 +29,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from penstock.errors import GroupElsewhere
 from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
+    GROUPS_PER_PRINCIPAL_MAX,
     KAFKA_CLOSE_SECONDS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
 )
 from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
-from penstock.storage.group_offsets import check_group_count, check_group_name, updated
+from penstock.storage.group_offsets import check_group_count, check_group_name, owner_of, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 
 __all__ = [
@@ -357,6 +358,7 @@ class KafkaGroups:
         self._state = state
         self._node = node
         self._process = process
+        self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
         self._lock = threading.Lock()
 
     def commit(
@@ -367,13 +369,17 @@ class KafkaGroups:
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         with self._lock:
             before = self.load(group)
             if before is None:
-                check_group_count(len(self._state.values(GROUP)))
+                values = self._state.values(GROUP).values()
+                check_group_count(
+                    len(values), owner, lambda: map(owner_of, values), self.owner_groups_max
+                )
             self._check_node(before)
             if progress is not None and progress.used:
                 progress = msgspec.structs.replace(progress, node=self._node, process=self._process)
@@ -386,6 +392,7 @@ class KafkaGroups:
                 now_us=now_us,
                 subscription=subscription,
                 progress=progress,
+                owner=owner,
             )
             self._state.put(GROUP + group, msgspec.json.encode(after))
             if progress is not None and progress.used and not self._is_own(before):
