@@ -74,7 +74,10 @@ def test_what_a_consumer_refuses_comes_again_and_then_to_the_dead_letters(
             assert message.nack("no such account") if message.value == b"a" else message.ack()
             if message.value == b"b":
                 break
-        assert messages.get(SECONDS).nack("no such account")
+        again = messages.get(SECONDS)
+        assert again.nack("no such account")
+        assert not again.ack(), "the first answer counts"
+        assert not again.nack()
         letter = dead.get(SECONDS)
         assert (letter.topic, letter.value) == ("dead/billing", b"a")
         broker.until(lambda: unacknowledged(broker) == 0)

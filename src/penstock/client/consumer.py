@@ -20,11 +20,13 @@ _LEAVE_SECONDS_MAX: Final = 2.0
 class GroupMessage:
     """A message of a group. `delivery` has all its fields; the most used are here too."""
 
-    __slots__ = ("_consumer", "delivery")
+    __slots__ = ("_consumer", "delivery", "is_answered")
 
     def __init__(self, delivery: Delivery, consumer: "Consumer") -> None:
         self.delivery = delivery
         self._consumer = consumer
+        self.is_answered = False
+        """Whether `ack` or `nack` was called; the first call counts."""
 
     def __repr__(self) -> str:
         return f"<GroupMessage {self.delivery!r}>"
@@ -52,7 +54,9 @@ class GroupMessage:
     async def ack(self) -> bool:
         """Tell the broker that the message was processed.
 
-        Return False if the connection it came by is lost: the broker delivers it again.
+        Return False if the connection it came by is lost: the broker delivers it again; also if it
+        was answered before. True means that the answer was sent. The broker ignores it if it has
+        given the message to another member meanwhile, because this one was late.
         """
         return await self._consumer.ack((self,))
 
@@ -160,7 +164,11 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
         if connection is None or connection.lost_reason.done():
             return False
         session = connection.session
-        sent = [session.answer_delivery(each.delivery, failure) for each in messages]
+        sent = []
+        for each in messages:
+            is_sent = not each.is_answered and session.answer_delivery(each.delivery, failure)
+            each.is_answered |= is_sent
+            sent.append(is_sent)
         connection.flush()
         await connection.drain()
         return all(sent) and not connection.lost_reason.done()

@@ -594,9 +594,10 @@ class Groups:
 
     def reset(
         self, name: str, offsets: Mapping[int, int], then: Callable[[Exception | None], None]
-    ) -> None:
+    ) -> Mapping[int, int]:
         """Let a group that is open go on at an offset of each partition; others keep theirs.
 
+        Return where it goes on: not before the first message of a partition, nor behind the last.
         Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
         LogUnavailable.
         """
@@ -609,7 +610,9 @@ class Groups:
                 if number in reader.partitions
             )
         )
+        positions = group.ledger.positions
         self._store_change(group, then)
+        return positions
 
     def redrive(self, name: str, then: Callable[[Redriven | Exception], None]) -> None:
         """Deliver the dead letters of a group that is open again, those that are in the log.

@@ -68,13 +68,15 @@ async def reset_group(
     await _opened(groups, query.name)
     own = context.storage.partition
     position = offsets[own]
+
+    def reset(then: Callable[[Exception | None], None]) -> None:
+        nonlocal position
+        position = groups.reset(query.name, offsets, then).get(own, position)
+
     try:
-        await _stored(lambda then: groups.reset(query.name, offsets, then))
+        await _stored(reset)
     except GroupDiffers:
         position = await asyncio.to_thread(_set_report, context, query.name, position)
-    figures = groups.figures(query.name)
-    if figures is not None:
-        position = figures.positions.get(own, position)
     log.info("group reset", principal=principal.name, group=query.name, offset=position)
     return GroupChange(name=query.name, offset=position)
 
