@@ -306,6 +306,8 @@ GROUP_NAME_CHARACTERS_MAX: Final = 128
 """Name of a consumer group."""
 GROUPS_MAX: Final = 10_000
 """Consumer groups of a broker. Each is a file."""
+GROUPS_PER_PRINCIPAL_MAX: Final = 1000
+"""Of them, those that one principal made, or one address without credentials."""
 GROUP_PARTITIONS_MAX: Final = 4096
 """Partitions of one group: a message id has 12 bits for them."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 8 * KIB

@@ -190,7 +190,7 @@ def test_the_listeners_are_announced_as_shown(folder: Path) -> None:
 
 def test_limits_that_can_be_set_have_the_defaults_shown() -> None:
     shown = rows(r"`(broker|limits)\.\w+`")
-    assert len(shown) == 18
+    assert len(shown) == 19
     for name, value, *_ in shown:
         table, _, key = name.strip("`").partition(".")
         if value != "half of the memory":

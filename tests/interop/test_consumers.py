@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client import BadOption, InvalidStart, Unsupported, connect, connect_sync
+from penstock.client import (
+    BadOption,
+    InvalidStart,
+    SyncClient,
+    Unsupported,
+    connect,
+    connect_sync,
+)
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import GroupSettings
 from tests.support.live import LiveBroker
@@ -99,7 +106,10 @@ def test_what_a_consumer_refuses_comes_again_and_then_to_the_dead_letters(
             assert message.nack("no such account") if message.value == b"a" else message.ack()
             if message.value == b"b":
                 break
-        assert messages.get(SECONDS).nack("no such account")
+        again = messages.get(SECONDS)
+        assert again.nack("no such account")
+        assert not again.ack(), "the first answer counts"
+        assert not again.nack()
         letter = dead.get(SECONDS)
         assert (letter.topic, letter.value) == ("dead/billing", b"a")
         broker.until(lambda: unacknowledged(broker) == 0)
@@ -116,6 +126,60 @@ def test_a_consumer_that_ends_leaves_its_messages_to_others(
         with client.consume("orders/#", group="billing") as second:
             (message,) = second.take(SECONDS)
             assert message.value == b"b"
+
+
+def dead_letters(broker: LiveBroker) -> list[bytes]:
+    """Return the values of all dead letters."""
+    with connect_sync(url(broker), protocol="lamamq") as client:
+        client.publish("dead/billing", b"end")
+        with client.subscribe("dead/billing@earliest") as letters:
+            return list(iter(lambda: letters.get(SECONDS).value, b"end"))
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_messages_of_consumers_that_leave_never_die(broker: LiveBroker, protocol: str) -> None:
+    values = [b"%d" % number for number in range(100)]
+    publish(broker, *values)
+    with connect_sync(url(broker), protocol=protocol) as client:  # type: ignore[arg-type]
+        for value in values[:6]:  # more than there may be deliveries
+            with client.consume("orders/#", group="billing", start="earliest") as messages:
+                message = messages.get(SECONDS)
+                assert message.value == value
+                assert message.ack()
+        with client.consume("orders/#", group="billing") as messages:
+            found = []
+            while len(found) < 94:
+                taken = messages.take(SECONDS)
+                found += [message.value for message in taken]
+                assert all(message.ack() for message in taken)
+            assert found == values[6:]
+    assert dead_letters(broker) == []
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_a_message_that_ends_its_consumers_dies_and_no_other(
+    broker: LiveBroker, protocol: str
+) -> None:
+    publish(broker, b"a", b"poison", b"b", b"c")
+    processed: list[bytes] = []
+
+    def work(client: SyncClient) -> None:
+        with client.consume("orders/#", group="billing", start="earliest") as messages:
+            while len(processed) < 3:
+                message = messages.get(SECONDS)
+                if message.value == b"poison":
+                    raise ValueError(message.value)
+                processed.append(message.value)
+                assert message.ack()
+
+    with connect_sync(url(broker), protocol=protocol) as client:  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="poison"):
+                work(client)
+        work(client)
+    assert processed == [b"a", b"b", b"c"]
+    broker.until(lambda: not unacknowledged(broker))
+    assert dead_letters(broker) == [b"poison"]
 
 
 @pytest.mark.parametrize("protocol", ANSWERING)

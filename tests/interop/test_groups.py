@@ -10,6 +10,7 @@ from penstock.core.access import Action, Principal, Rule
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import Groups, GroupSettings
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import GROUP_FETCHES_MAX, GROUP_ROW_GROUPS_MAX
 from tests.conformance.fleximq.client import Client as FleximqClient
 from tests.support import fleximq_bytes as fx
 from tests.support import herald_bytes as herald
@@ -120,6 +121,16 @@ def test_a_message_that_fails_comes_again_and_then_goes_to_the_dead_letters(
             }
         push(broker, b"next")
         take(peer, b"next")
+
+
+@pytest.mark.parametrize("count", [GROUP_ROW_GROUPS_MAX + GROUP_FETCHES_MAX + 1, 40])
+def test_each_of_many_groups_gets_every_message(broker: LiveBroker, count: int) -> None:
+    with contextlib.ExitStack() as stack:
+        groups = range(count)
+        peers = [stack.enter_context(member(broker, b"orders/#@group=g%d" % n)) for n in groups]
+        push(broker, b"a", b"b")
+        for peer in peers:
+            take(peer, b"a", b"b")
 
 
 def test_what_a_stalled_member_has_goes_to_another(tmp_path: Path) -> None:
@@ -335,6 +346,17 @@ def test_a_group_that_cannot_be_stored_is_refused_in_the_words_of_the_protocol(
         peer.send(fx.frame(fx.SUB, peer.number, fx.topic(GROUP.decode())))
         assert "the group cannot be stored" in peer.expect_notice(603)
     assert groups_of(unwritable).figures("billing") is None
+
+
+def test_one_client_cannot_take_all_groups(tmp_path: Path) -> None:
+    principals = BrokerSettings(groups_per_principal_max=2)
+    with LiveBroker(data=tmp_path, settings=principals) as broker, LamaPeer(broker) as peer:
+        peer.join()
+        for name in (b"a", b"b"):
+            peer.request(lama.subscribe(0, b"orders/#@group=" + name))
+        peer.request(lama.subscribe(0, b"orders/#@group=c"), error=lama.SERVER_EXCEPTION)
+        with member(broker, b"orders/#@group=a"):
+            assert [len(groups_of(broker).members(each)) for each in "abc"] == [2, 1, 0]
 
 
 def test_a_group_that_can_be_stored_again_is_joined(unwritable: LiveBroker, tmp_path: Path) -> None:

@@ -13,13 +13,17 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.core.broker import BrokerSettings
+from penstock.core.groups import GroupSettings
 from penstock.core.stalls import Stalls
 from penstock.gateway.options import GatewayOptions
+from penstock.limits import GROUP_UNACKED_DEFAULT
 from penstock.server.run import COLLECTOR_THRESHOLDS
 from tests.conformance.fleximq.client import Client as FleximqPeer
 from tests.fuzz.sockets import assert_nothing_is_left
@@ -309,6 +313,52 @@ def read_all(peer: FleximqPeer) -> None:
     peer.socket.settimeout(None)
     with contextlib.suppress(OSError):
         while peer.socket.recv(1 << 20):
+            pass
+
+
+@pytest.mark.parametrize("end", ["leaves", "is late"])
+def test_a_member_of_many_groups_with_all_messages_that_it_may_have(
+    tmp_path: Path, end: str
+) -> None:
+    groups, messages = sized(40, 150), GROUP_UNACKED_DEFAULT
+    waits = GroupSettings(ack_wait_seconds=3600 if end == "leaves" else sized(5, 20))
+    with (
+        bounded(CLIENT_SECONDS_MAX, data=tmp_path, settings=BrokerSettings(groups=waits)) as broker,
+        FleximqPeer(broker.address) as publisher,
+        FleximqPeer(broker.address) as member,
+    ):
+        for each in (publisher, member):
+            each.socket.settimeout(120)
+        publish = fx.frame(
+            fx.PUB, publisher.number, {"topic": "t"}, fx.pack(b"x"), reserved=bytes(16)
+        )
+        for _ in range(messages // 1024):
+            publisher.send(publish * 1024)
+            publisher.settle()
+        reader = threading.Thread(target=_discard, args=(member.socket,), daemon=True)
+        reader.start()
+        for number in range(groups):
+            member.say(fx.SUB, fx.topic(f"t@group=g{number},earliest"))
+        core = broker.server.broker.groups
+        assert core is not None
+
+        def leased() -> int:
+            return sum(group.ledger.leased for group in core._groups.values())
+
+        broker.until(lambda: leased() == groups * messages, seconds_max=120)
+        if end == "leaves":
+            member.socket.shutdown(socket.SHUT_RDWR)
+            broker.until(lambda: not core._groups, seconds_max=120)
+        else:
+            broker.until(lambda: leased() < groups * messages, seconds_max=120)
+            member.socket.shutdown(socket.SHUT_RDWR)
+            broker.until(lambda: not core._groups, seconds_max=120)
+        reader.join()
+
+
+def _discard(link: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while link.recv(1 << 20):
             pass
 
 

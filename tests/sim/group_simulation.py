@@ -7,7 +7,8 @@ message is then known by its place. Time passes only where the seed says so.
 
 Checked while it runs: no member gets a message that the stored state had as done, and in an ordered
 group first deliveries of a topic are in order. In the end every message was acknowledged, once if
-the broker was not killed, or is in the dead letters.
+the broker was not killed, or is in the dead letters, if it failed as often as it may: members
+refused it, or were cut off or silent when it was their first one.
 """
 
 import random
@@ -33,6 +34,7 @@ from tests.support.kept_log import KeptLog
 from tests.support.publishes import publish
 
 TOPICS = 4
+NEVER = 1e9
 GROUP = "g"
 LAMAMQ = Encoding(PROTOCOLS["lamamq"], "big")
 FLEXIMQ = Encoding(PROTOCOLS["fleximq"], "big")
@@ -127,6 +129,7 @@ class GroupMember:
         self.link.on_write = self._written
         self.arrived: list[tuple[int, int]] = []  # the id on the wire, and the offset
         self.held: list[tuple[int, int]] = []
+        self.passed: set[int] = set()  # that it had before some that it answered
         self.delivered = 0
         self.decoder = DECODERS[session.encoding]()
         if session.encoding is LAMAMQ:
@@ -162,6 +165,30 @@ class GroupMember:
             case _:
                 return None
 
+    def has(self, identifier: int) -> bool:
+        """Return whether the broker still expects the answer to a message."""
+        if self.session.encoding is FLEXIMQ:
+            return self.session.memberships[GROUP].by_number(identifier) is not None
+        groups = self.simulation.broker.groups
+        assert groups is not None
+        return groups.acknowledgments.expects(self.session, identifier)
+
+    @property
+    def unacknowledged(self) -> list[int]:
+        """The messages that it has, in the order of their delivery."""
+        if not self.answers:
+            return [offset for _, offset in self.arrived]
+        return [offset for identifier, offset in self.held + self.arrived if self.has(identifier)]
+
+    @property
+    def suspects(self) -> list[int]:
+        """The messages that fail if it is silent: its first one, and those that it passed over."""
+        found = self.unacknowledged
+        if not self.answers:
+            return found
+        passed = [offset for offset in found if offset in self.passed]
+        return [*passed, *found[:1], *[each for each in found if each not in self.passed][:1]]
+
     def read(self) -> None:
         """Read what arrived; the system of a client without answers acknowledges it."""
         arrived, self.arrived = self.arrived, []
@@ -186,6 +213,9 @@ class GroupMember:
         for _, offset in run[:taken]:
             if failure is None:
                 self.simulation.acknowledged[offset] += 1
+            else:
+                self.simulation.failures[offset] += 1
+        self.passed.update(offset for _, offset in self.held[:first])
         # The broker takes no answer to a message that it took back.
         del self.held[first : first + max(1, taken)]
 
@@ -226,12 +256,14 @@ class GroupSimulation:
         self.clock = FakeClock()
         self.store = Store()
         self.settings = GroupSettings(
-            ack_wait_seconds=self.randomness.choice([2.0, 30.0]),
+            ack_wait_seconds=self.randomness.choice([2.0, NEVER]),
             deliveries_max=self.randomness.choice([2, 3, 100]),
             unacked_max=self.randomness.choice([1, 3, 40, 10_000]),
         )
         self.published: dict[int, str] = {}
         self.acknowledged: Counter[int] = Counter()  # answers that the group took
+        self.failures: Counter[int] = Counter()  # refused, or the first one of a lost member
+        self.late: set[int] = set()  # that may have been the first one of a silent member
         self.received: list[int] = []  # by members whose receiving acknowledges
         self.seen: set[int] = set()  # offsets that were delivered
         self.last_of_topic: dict[
@@ -315,6 +347,10 @@ class GroupSimulation:
 
     def leave(self, member: GroupMember) -> None:
         self.members.remove(member)
+        if self.randomness.random() < 0.5:
+            assert self.broker.unsubscribe(member.session, f"channel/+@group={GROUP}")
+        elif member.answers:
+            self.failures.update(member.unacknowledged[:1])
         self.broker.close(member.session)
 
     def send(self) -> None:
@@ -350,6 +386,9 @@ class GroupSimulation:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.seconds += seconds
+        if self.settings.ack_wait_seconds < NEVER:
+            for member in self.members:
+                self.late.update(member.suspects)
         self.broker.timers.run_due()
 
     def step(self) -> None:
@@ -440,10 +479,19 @@ class GroupSimulation:
         dead = set(self.log.dead)
         processed = set(self.acknowledged) | set(self.received) | dead
         missing = self.published.keys() - processed
+        is_late = self.settings.ack_wait_seconds < NEVER
+        for place in dead:
+            if self.failures[place] < self.settings.deliveries_max:
+                assert is_late, f"{place} is dead, but failed {self.failures[place]} times"
+                assert place in self.late, f"{place} is dead, but no member was late with it"
         assert not missing, f"{len(missing)} are neither done nor dead: {sorted(missing)[:5]}"
         if not self.restarts:
             twice = [offset for offset, count in self.acknowledged.items() if count > 1]
             assert not twice, f"acknowledged twice: {twice[:5]}"
+            refused = {
+                place for place, n in self.failures.items() if n >= self.settings.deliveries_max
+            }
+            assert refused <= dead, f"failed too often: {sorted(refused - dead)[:5]}"
             both = dead & set(self.acknowledged)
             assert not both, f"acknowledged, and in the dead letters: {sorted(both)[:5]}"
         return len(self.published)

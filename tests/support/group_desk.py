@@ -142,7 +142,13 @@ class GroupClient:
         self.desk.broker.drained(self.session)
         self.desk.run()
 
+    def leave(self, text: str = "channel/+@group=g") -> None:
+        """Leave a group, as a client that unsubscribes."""
+        assert self.desk.broker.unsubscribe(self.session, text)
+        self.desk.run()
+
     def close(self) -> None:
+        """Lose the connection."""
         self.desk.broker.close(self.session)
         self.desk.run()
 
@@ -154,8 +160,11 @@ class GroupClient:
 class GroupDesk:
     """A broker with groups, a log, a store and a clock that a test moves."""
 
-    def __init__(self, *, store: Store | None = None, **settings: float) -> None:
-        self.log = RecordedLog()
+    def __init__(
+        self, *, store: Store | None = None, log: RecordedLog | None = None, **settings: float
+    ) -> None:
+        self._settings = settings
+        self.log = log or RecordedLog()
         self.other: KeptLog | None = None  # the partition of another node
         self.clock = FakeClock()
         self.store = store or Store()
@@ -171,6 +180,11 @@ class GroupDesk:
         for channel in range(256):
             self.broker.topics.bind_channel(channel, f"channel/{channel}")
         self.publisher = self.broker.open(HERALD, RecordingLink(), principal=ANYONE)
+
+    def restarted(self) -> "GroupDesk":
+        """Return another broker with the same log and store; this one was killed."""
+        self.log.reads.clear()
+        return GroupDesk(store=self.store, log=self.log, **self._settings)
 
     @property
     def groups(self) -> Groups:

@@ -1,8 +1,10 @@
 """Consumers: members of a group, which share its messages and acknowledge them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from penstock.client.connection import Connection
 from penstock.client.errors import ClientClosed, TimedOut
@@ -12,15 +14,19 @@ from penstock.closeable import AsyncCloseable
 
 __all__ = ["Consumer", "GroupMessage"]
 
+_LEAVE_SECONDS_MAX: Final = 2.0
+
 
 class GroupMessage:
     """A message of a group. `delivery` has all its fields; the most used are here too."""
 
-    __slots__ = ("_consumer", "delivery")
+    __slots__ = ("_consumer", "delivery", "is_answered")
 
     def __init__(self, delivery: Delivery, consumer: "Consumer") -> None:
         self.delivery = delivery
         self._consumer = consumer
+        self.is_answered = False
+        """Whether `ack` or `nack` was called; the first call counts."""
 
     def __repr__(self) -> str:
         return f"<GroupMessage {self.delivery!r}>"
@@ -48,7 +54,9 @@ class GroupMessage:
     async def ack(self) -> bool:
         """Tell the broker that the message was processed.
 
-        Return False if the connection it came by is lost: the broker delivers it again.
+        Return False if the connection it came by is lost: the broker delivers it again; also if it
+        was answered before. True means that the answer was sent. The broker ignores it if it has
+        given the message to another member meanwhile, because this one was late.
         """
         return await self._consumer.ack((self,))
 
@@ -65,7 +73,8 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     """A member of a group, with a connection of its own. `async with` connects and joins.
 
     It joins again after a reconnect. When it ends, messages that it has not acknowledged go to
-    other members.
+    other members. If an exception ends its `async with` block, the first of them has failed for the
+    broker, as if the program had crashed; `close` leaves the group, and no message has failed.
     """
 
     def __init__(
@@ -94,11 +103,26 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
 
     async def close(self) -> None:
         """Leave the group and close the connection."""
+        if self._stream is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS_MAX):
+                    await self._stream.close()
         await self._close_client()
 
     async def __aenter__(self) -> Self:
         await self.open()
         return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            await self._close_client()
+        else:
+            await self.close()
 
     # --- Messages ---------------------------------------------------------------------------------
 
@@ -140,7 +164,11 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
         if connection is None or connection.lost_reason.done():
             return False
         session = connection.session
-        sent = [session.answer_delivery(each.delivery, failure) for each in messages]
+        sent = []
+        for each in messages:
+            is_sent = not each.is_answered and session.answer_delivery(each.delivery, failure)
+            each.is_answered |= is_sent
+            sent.append(is_sent)
         connection.flush()
         await connection.drain()
         return all(sent) and not connection.lost_reason.done()

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from penstock.client.client import Client, connect
@@ -470,6 +471,14 @@ class SyncConsumer(Closeable):
     def close(self) -> None:
         """Leave the group."""
         self._run(self._consumer.close())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._run(self._consumer.__aexit__(kind, error, trace))
 
     def __iter__(self) -> Iterator[SyncGroupMessage]:
         return self

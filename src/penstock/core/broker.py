@@ -59,6 +59,7 @@ from penstock.errors import (
 from penstock.limits import (
     DEDUPE_KEYS_MAX,
     DEDUPE_SECONDS,
+    GROUPS_PER_PRINCIPAL_MAX,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
     OUT_BUFFER_BYTES_MAX,
@@ -125,6 +126,7 @@ class BrokerSettings:
     topic_names_bytes_max: int = TOPIC_NAMES_BYTES_MAX
     topics_per_principal_max: int = TOPICS_PER_PRINCIPAL_MAX
     topic_names_bytes_per_principal_max: int = TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    groups_per_principal_max: int = GROUPS_PER_PRINCIPAL_MAX
     last_topics_max: int = LAST_TOPICS_MAX
     dedupe_seconds: float = DEDUPE_SECONDS
     dedupe_keys_max: int = DEDUPE_KEYS_MAX
@@ -269,6 +271,7 @@ class Broker:
                 counters=self.counters,
                 clock=clock,
                 timers=self.timers,
+                slices=self.slices,
                 publish=self._publish_record,
                 settings=self.settings.groups,
                 settings_by_name=self.settings.groups_by_name,

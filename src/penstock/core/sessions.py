@@ -44,6 +44,7 @@ class Session:
         "feeds",
         "held_publishers",
         "hold_timer",
+        "is_ended",
         "link",
         "mark",
         "memberships",
@@ -98,6 +99,8 @@ class Session:
         self.answers = Answers(link)
         self.mark: Callable[[bytes], bytes] | None = None
         """Frames positions for a client that asked for them, see `core.position_marks`."""
+        self.is_ended = False
+        """Whether the broker ended the connection, not the client or the network."""
         self.farewell = b""  # tells the client that the broker ends the connection
 
     @property
@@ -118,6 +121,7 @@ class Session:
 
     def end(self) -> None:
         """Close the link on the broker's own account."""
+        self.is_ended = True
         self.say_farewell()
         self.link.close()
 

@@ -757,6 +757,8 @@ class Gateway(ABC):
 
     def _login_expired(self) -> None:
         self.log_refused_client("token expired")
+        if self.session is not None:
+            self.session.is_ended = True
         self.close()
 
     def open_session(self, principal: Principal, *, name: str = "") -> Session:

@@ -32,6 +32,7 @@ __all__ = [
     "DamagedRange",
     "GroupProgress",
     "GroupState",
+    "GroupSummary",
     "Matched",
     "PartitionRange",
     "PendingRun",
@@ -244,11 +245,11 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PendingRun(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets without a gap that a group was given and has not processed, and their deliveries."""
+    """Offsets without a gap that a group was given and has not processed, and their failures."""
 
     first: int
     size: int
-    deliveries: int
+    failures: int
 
 
 class GroupProgress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -277,6 +278,7 @@ class GroupState(msgspec.Struct, frozen=True):
     `lost` counts the offsets that were gone before the group could read them. `updated_us` is in
     microseconds since the epoch. `subscription` is None if the group reads all topics, or did not
     report which. `progress` is None if the last report came from a reader outside the broker.
+    `owner` is the name to which the group is charged, empty if it is not known.
     """
 
     group: str
@@ -285,6 +287,41 @@ class GroupState(msgspec.Struct, frozen=True):
     updated_us: int = 0
     subscription: Subscription | None = None
     progress: GroupProgress | None = None
+    owner: str = ""
+
+    @property
+    def summary(self) -> "GroupSummary":
+        """The state without its messages."""
+        progress = self.progress
+        return GroupSummary(
+            self.group,
+            self.offsets,
+            lost=self.lost,
+            updated_us=self.updated_us,
+            subscription=self.subscription,
+            is_shared=progress is not None,
+            node=progress.node if progress is not None and progress.used else -1,
+            unacknowledged=sum(run.size for run in progress.pending) if progress else 0,
+            dead=len(progress.dead) if progress is not None else 0,
+        )
+
+
+class GroupSummary(msgspec.Struct, frozen=True):
+    """A GroupState for lists: with the numbers of its messages, which may be many.
+
+    `is_shared` tells whether its members are clients of the broker. `node` is the one that said
+    that it has members; -1 if none did.
+    """
+
+    group: str
+    offsets: dict[int, int]
+    lost: int = 0
+    updated_us: int = 0
+    subscription: Subscription | None = None
+    is_shared: bool = False
+    node: int = -1
+    unacknowledged: int = 0
+    dead: int = 0
 
 
 class ConsumerGroups(Port):
@@ -292,6 +329,8 @@ class ConsumerGroups(Port):
 
     is_shared: bool
     """Whether other nodes see the groups too."""
+    owner_groups_max: int
+    """Groups of one owner. The server sets it."""
 
     def commit(
         self,
@@ -301,20 +340,23 @@ class ConsumerGroups(Port):
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
+        A new group is charged to `owner`; one without an owner counts for none.
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
-        one without replaces the progress. Raise InvalidGroup, TooManyGroups or OSError, and
-        GroupElsewhere for a state with progress if another node has members of the group.
+        one without is the report of a reader that keeps its place itself. Raise InvalidGroup,
+        TooManyGroups or OSError, GroupDiffers for such a report if the stored state has progress,
+        and GroupElsewhere for a state with progress if another node has members of the group.
         """
 
     def load(self, group: str) -> GroupState | None:
-        """Return the state of a group, None if it has none that can be read."""
+        """Return the state of a group, None if it has none or a damaged one; raise OSError."""
 
-    def all(self) -> dict[str, GroupState]:
-        """Return all groups by name, in order."""
+    def all(self) -> dict[str, GroupSummary]:
+        """Return all groups by name, in order; of one at a time, the whole state is in memory."""
 
     def forget(self, group: str) -> None:
         """Remove a group, if it exists."""

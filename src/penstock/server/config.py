@@ -126,6 +126,9 @@ class BrokerConfig(_Table, frozen=True):
         bounds.TOPICS_PER_PRINCIPAL_MAX
     )
     topic_names_bytes_per_principal_max: _Count = bounds.TOPIC_NAMES_BYTES_PER_PRINCIPAL_MAX
+    groups_per_principal_max: Annotated[int, Meta(ge=1, le=bounds.GROUPS_MAX)] = (
+        bounds.GROUPS_PER_PRINCIPAL_MAX
+    )
 
 
 class CommonLimitsConfig(_Table, frozen=True):
@@ -566,6 +569,7 @@ class Config(_Table, frozen=True):
             dedupe_keys_max=self.broker.dedupe_keys_max,
             topics_per_principal_max=self.broker.topics_per_principal_max,
             topic_names_bytes_per_principal_max=self.broker.topic_names_bytes_per_principal_max,
+            groups_per_principal_max=self.broker.groups_per_principal_max,
             groups=_group_settings(self.groups),
             groups_by_name={each.name: _group_settings(each, self.groups) for each in self.group},
         )

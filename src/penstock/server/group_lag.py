@@ -22,7 +22,7 @@ from penstock.limits import (
 )
 from penstock.ports import (
     Bounds,
-    GroupState,
+    GroupSummary,
     PartitionRange,
     Storage,
     Subscription,
@@ -92,7 +92,7 @@ class GroupLag:
         self._lock = threading.Lock()
 
     def of(
-        self, states: Mapping[str, GroupState], bounds: Mapping[int, Bounds]
+        self, states: Mapping[str, GroupSummary], bounds: Mapping[int, Bounds]
     ) -> dict[str, dict[int, Lag]]:
         """Return the lag of each group, by partition.
 
@@ -123,7 +123,7 @@ class GroupLag:
 
     def _lag(
         self,
-        state: GroupState,
+        state: GroupSummary,
         partition: int,
         bounds: Bounds | None,
         until: float,

@@ -39,6 +39,7 @@ class ThreadedGroupStore:
                 lost=state.lost,
                 subscription=state.subscription,
                 progress=state.progress,
+                owner=state.owner,
             ),
             then,
         )

@@ -80,6 +80,8 @@ class Server:
         A delay of the event loop by `stall_seconds` is counted and logged; 0 turns that off.
         """
         self.storage = storage or MemoryLog()
+        limit = (settings or BrokerSettings()).groups_per_principal_max
+        self.storage.groups.owner_groups_max = limit
         self._group_store = ThreadedGroupStore(self.storage.groups)
         refusals = RecentRefusals(audit)
         self.broker = Broker(

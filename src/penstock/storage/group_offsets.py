@@ -6,23 +6,25 @@ replaces the file and is not synced to disk. Of a group whose members are client
 file is the state itself: it has the progress of the group, and is synced.
 """
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from penstock.errors import CallerError, ErrorCode
+from penstock.errors import CallerError, ErrorCode, GroupDiffers
 from penstock.limits import (
     GROUP_NAME_CHARACTERS_MAX,
     GROUP_PARTITIONS_MAX,
     GROUP_SUBSCRIPTION_BYTES_MAX,
     GROUPS_MAX,
+    GROUPS_PER_PRINCIPAL_MAX,
 )
-from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.storage.files import TEMPORARY, Files
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "TooManyGroups",
     "check_group_count",
     "check_group_name",
+    "owner_of",
     "updated",
 ]
 
@@ -71,10 +74,31 @@ def check_group_name(name: str) -> None:
         raise InvalidGroup(name)
 
 
-def check_group_count(count: int) -> None:
-    """Raise TooManyGroups if there is no room for another group."""
+def check_group_count(
+    count: int, owner: str, owners: Callable[[], Iterable[str]], owner_groups_max: int
+) -> None:
+    """Raise TooManyGroups if there is no room for another group of an owner.
+
+    `owners` returns those of all groups.
+    """
     if count >= GROUPS_MAX:
         raise TooManyGroups(GROUPS_MAX, "consumer groups")
+    if owner and sum(each == owner for each in owners()) >= owner_groups_max:
+        raise TooManyGroups(owner_groups_max, "consumer groups of one principal")
+
+
+class _Owner(msgspec.Struct):
+    """The owner in a state; the rest of it is not needed."""
+
+    owner: str = ""
+
+
+def owner_of(data: bytes) -> str:
+    """Return the owner in a state as it is stored, empty if it has none or is damaged."""
+    try:
+        return msgspec.json.decode(data, type=_Owner).owner
+    except ValueError:
+        return ""
 
 
 def updated(
@@ -86,8 +110,12 @@ def updated(
     now_us: int,
     subscription: Subscription | None,
     progress: GroupProgress | None = None,
+    owner: str = "",
 ) -> GroupState:
-    """Return the state of a consumer group after a report; raise TooManyGroups."""
+    """Return the state of a consumer group after a report; raise TooManyGroups or GroupDiffers."""
+    if progress is None and before is not None and before.progress is not None:
+        # The report would replace what members have and have not processed.
+        raise GroupDiffers(group, "is one of clients of the broker, which keeps its place")
     merged = {**(before.offsets if before else {}), **offsets}
     if len(merged) > GROUP_PARTITIONS_MAX:
         raise TooManyGroups(GROUP_PARTITIONS_MAX, "partitions of a consumer group")
@@ -98,6 +126,7 @@ def updated(
         updated_us=now_us,
         subscription=None if _is_too_long(subscription) else subscription,
         progress=progress,
+        owner=before.owner if before else owner,
     )
 
 
@@ -116,6 +145,8 @@ class GroupOffsets:
     def __init__(self, data: Path, files: Files | None = None) -> None:
         self._folder = data / GROUPS
         self._files = files or Files()
+        self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
+        self._owners: dict[str, str] = {}  # of the files that were looked at
 
     def commit(
         self,
@@ -125,6 +156,7 @@ class GroupOffsets:
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
         before = self.load(group)  # raises InvalidGroup before a path is made of the name
@@ -137,12 +169,15 @@ class GroupOffsets:
             now_us=now_us,
             subscription=subscription,
             progress=progress,
+            owner=owner,
         )
         self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():
-            with os.scandir(self._folder) as entries:
-                check_group_count(sum(1 for _ in entries))
+            names = [path.name for path in self._folder.iterdir()]
+            check_group_count(
+                len(names), owner, lambda: self._owners_of(names), self.owner_groups_max
+            )
         data = msgspec.json.encode(state) + b"\n"
         if progress is not None:
             self._files.replace(path, data)
@@ -154,29 +189,48 @@ class GroupOffsets:
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        return self._read(self._path(group))
+        try:
+            return self._read(self._path(group))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
         for path in paths:
-            state = self._read(path)
+            state = None
+            with contextlib.suppress(OSError):
+                state = self._read(path)
             if state is not None and _NAME.fullmatch(state.group):
-                found[state.group] = state
+                found[state.group] = state.summary
         return found
 
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        self._path(group).unlink(missing_ok=True)
+        path = self._path(group)
+        path.unlink(missing_ok=True)
+        self._owners.pop(path.name, None)
+
+    def _owners_of(self, names: Iterable[str]) -> list[str]:
+        """Return the owners of groups by the names of their files; each file is read once."""
+        known, self._owners = self._owners, {}
+        for name in names:
+            if name not in known:
+                with contextlib.suppress(OSError):
+                    known[name] = owner_of((self._folder / name).read_bytes())
+            self._owners[name] = known.get(name, "")
+        return list(self._owners.values())
 
     def _path(self, group: str) -> Path:
         return self._folder / f"{group}{_SUFFIX}"
 
     def _read(self, path: Path) -> GroupState | None:
+        """Return the state in a file, None if it is damaged; raise OSError."""
+        with path.open("rb") as file:
+            data = file.read(_BYTES_MAX)
         try:
-            with path.open("rb") as file:
-                return msgspec.json.decode(file.read(_BYTES_MAX), type=GroupState)
-        except (OSError, ValueError):
+            return msgspec.json.decode(data, type=GroupState)
+        except ValueError:
             return None

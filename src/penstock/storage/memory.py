@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError, OffsetBelowHorizon, OffsetPastEnd
+from penstock.limits import GROUPS_PER_PRINCIPAL_MAX
 from penstock.model import Durability
 from penstock.ports import (
     Bounds,
@@ -17,6 +18,7 @@ from penstock.ports import (
     Follower,
     GroupProgress,
     GroupState,
+    GroupSummary,
     KnownTopic,
     Matched,
     PartitionRange,
@@ -53,6 +55,7 @@ class MemoryGroups:
 
     def __init__(self) -> None:
         self._states: dict[str, GroupState] = {}
+        self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
 
     def commit(
         self,
@@ -62,12 +65,19 @@ class MemoryGroups:
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         now_us = time.time_ns() // 1000
         if group not in self._states:
-            check_group_count(len(self._states))
+            states = self._states
+            check_group_count(
+                len(states),
+                owner,
+                lambda: (each.owner for each in states.values()),
+                self.owner_groups_max,
+            )
         before = self._states.get(group)
         self._states[group] = updated(
             before,
@@ -77,6 +87,7 @@ class MemoryGroups:
             now_us=now_us,
             subscription=subscription,
             progress=progress,
+            owner=owner,
         )
 
     def load(self, group: str) -> GroupState | None:
@@ -84,9 +95,9 @@ class MemoryGroups:
         check_group_name(group)
         return self._states.get(group)
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
-        return dict(sorted(self._states.items()))
+        return {name: state.summary for name, state in sorted(self._states.items())}
 
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""

@@ -18,7 +18,7 @@ from penstock.console.charts import with_gaps
 from penstock.console.frames import frames_of
 from penstock.console.history import Point, State, point_of
 from penstock.console.pages.cluster import silent_nodes
-from penstock.console.pages.groups import group_row, lag_text, redrive_text
+from penstock.console.pages.groups import group_row, lag_text, redrive_text, redriven_text
 from penstock.console.pages.messages import note_text
 from penstock.console.pages.overview import waiting_text
 from penstock.console.payloads import best_form, payload_text, short_text
@@ -363,6 +363,15 @@ def test_a_redrive_asks_with_what_will_happen() -> None:
     assert redrive_text({**found, "dead": 1, "consumers": "none"}) == (
         "Redrive billing? Its dead letter is delivered to its members again, "
         "as if for the first time. The group has no member now: nothing is delivered until one joins."
+    )
+
+
+def test_a_redrive_tells_what_is_gone() -> None:
+    done = {"messages": 2345, "gone": 0}
+    assert redriven_text("billing", done) == "2,345 messages of billing are delivered again."
+    assert redriven_text("billing", {**done, "gone": 3}) == (
+        "2,345 messages of billing are delivered again. 3 are not: the log no longer has them. "
+        "Their dead letters are in the topic dead/billing."
     )
 
 

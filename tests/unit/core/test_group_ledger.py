@@ -3,6 +3,8 @@
 import random
 from array import array
 
+import pytest
+
 from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
 from penstock.ports import PendingRun
 
@@ -19,7 +21,7 @@ def ledger(next_offset: int = 0) -> Ledger:
 
 def pending(of: Ledger) -> list[tuple[int, int, int]]:
     found = of.progress(is_ordered=False).pending
-    return [(run.first, run.size, run.deliveries) for run in found]
+    return [(run.first, run.size, run.failures) for run in found]
 
 
 def test_the_position_is_the_first_offset_that_is_not_done() -> None:
@@ -31,7 +33,7 @@ def test_the_position_is_the_first_offset_that_is_not_done() -> None:
     assert group.positions[0] == 101
     assert group.done(lease, 2)
     assert group.positions[0] == 101
-    assert pending(group) == [(101, 1, 1)]
+    assert pending(group) == [(101, 1, 0)]
     assert not group.done(lease, 2), "it was done before"
     assert group.done(lease, 1)
     assert (group.positions[0], group.unacked) == (110, 0)
@@ -41,29 +43,64 @@ def test_a_run_is_acknowledged_in_one_step() -> None:
     group = ledger()
     lease = group.lease("a", 0, rows(*range(50)), now=0)
     group.pass_over(50)
-    assert pending(group) == [(0, 50, 1)]
+    assert pending(group) == [(0, 50, 0)]
     group.all_done(lease)
     assert (group.positions[0], group.leased, group.held_by("a")) == (50, 0, 0)
     group.all_done(lease)
     assert group.leased == 0
 
 
-def test_what_a_member_leaves_waits_and_counts_as_delivered() -> None:
+def test_what_a_member_leaves_waits_and_has_not_failed() -> None:
     group = ledger()
     lease = group.lease("a", 0, rows(0, 1, 2), now=0)
     group.lease("b", 0, rows(3), now=0)
     group.pass_over(4)
     group.done(lease, 1)
     group.leave("a")
-    assert group.waiting == {0: 1, 2: 1}
+    assert group.waiting == {0: 0, 2: 0}
     assert group.first_waiting == 0
     assert group.waiting_in(1, 4) == [2]
     assert group.held_by("b") == 1
-    again = group.lease("b", 0, rows(0), now=0, deliveries=2)
-    assert group.waiting == {2: 1}
+    again = group.lease("b", 0, rows(0), now=0)
+    assert group.waiting == {2: 0}
     assert group.first_waiting == 2
     assert group.done(again, 0)
     assert not group.done(lease, 0), "it belongs to another member now"
+
+
+def test_only_the_first_message_of_a_member_that_is_lost_has_failed() -> None:
+    group = ledger(6)
+    lease = group.lease("a", 4, rows(0, 1), now=0)
+    group.lease("a", 0, rows(0, 1, 2), now=0, failures=1)
+    group.done(lease, 0)
+    group.leave("a", is_lost=True)
+    assert group.waiting == {5: 1, 0: 1, 1: 1, 2: 1}, "the member got the fifth before the others"
+    assert not group.buried
+
+
+def test_the_message_that_stops_each_member_is_buried_alone() -> None:
+    group = ledger()
+    group.pass_over(9)
+    group.put_back(0, range(9))
+    for member in range(5):
+        while group.waiting:
+            first = group.first_waiting
+            assert first is not None
+            failures = group.waiting[first]
+            run = [each for each in sorted(group.waiting) if group.waiting[each] == failures]
+            group.lease(member, 0, rows(*run), now=0, failures=failures)
+        for lease in list(group._holdings[member].leases if group.held_by(member) else ()):
+            for index in range(len(lease)):
+                if lease.offset(index) == 6:  # here the member is killed
+                    break
+                group.done(lease, index)
+            if lease.left:
+                break
+        group.leave(member, is_lost=True)
+        if group.buried:
+            break
+    assert group.buried == {6: Failure("the member was lost", 2)}
+    assert (member, group.waiting) == (1, {7: 0, 8: 0})
 
 
 def test_the_time_of_messages_starts_again_while_their_member_acknowledges_others() -> None:
@@ -80,7 +117,7 @@ def test_the_time_of_messages_starts_again_while_their_member_acknowledges_other
     group.done(second, 0)
     assert group.expire(35.9) == set()
     assert group.expire(36) == {"a"}
-    assert group.waiting == {4: 1, 5: 1}
+    assert group.waiting == {4: 1, 5: 0}, "it was silent at the first one"
 
 
 def test_messages_that_a_member_passed_over_have_their_time_once() -> None:
@@ -144,15 +181,58 @@ def test_what_fails_too_often_is_buried_and_can_be_driven_again() -> None:
     assert group.fail(lease, 0, "first")
     assert not group.fail(lease, 0, "again")
     assert group.waiting == {0: 1}
-    lease = group.lease("a", 0, rows(0), now=0, deliveries=2)
+    lease = group.lease("a", 0, rows(0), now=0, failures=1)
     group.fail(lease, 0, "second")
     assert group.buried == {0: Failure("second", 2)}
     assert (group.waiting, group.positions[0]) == ({}, 0)
     group.is_dead(0)
     assert (list(group.dead), group.positions[0]) == ([0], 1)
-    assert group.redrive() == 1
-    assert (group.waiting, list(group.dead)) == ({0: 0}, [])
-    assert group.positions[0] == 0
+    assert group.redrive([0, 7]) == 1
+    assert (group.waiting, group.positions[0]) == ({0: 0}, 0)
+
+
+def redriven() -> Ledger:
+    """A group that delivers a dead letter again."""
+    group = Ledger(2, settings=SETTINGS, dead=[0])
+    assert group.redrive([0]) == 1
+    return group
+
+
+@pytest.mark.parametrize("way", ["done", "done_run", "all_done"])
+def test_a_dead_letter_that_is_driven_again_counts_until_it_was_processed(way: str) -> None:
+    group = redriven()
+    stored = group.progress(is_ordered=False)
+    restored = Ledger(2, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
+    for each in (group, restored):
+        assert each.redrive([0]) == 0, "it is delivered again already"
+        each.lease("a", 0, rows(0), now=0)
+        each.leave("a")
+        lease = each.lease("a", 0, rows(0), now=0)
+        assert list(each.dead) == [0]
+        match way:
+            case "done":
+                each.done(lease, 0)
+            case "done_run":
+                each.done_run(lease, 0, 1)
+            case "all_done":
+                each.all_done(lease)
+        assert (list(each.dead), each.left_dead, each.unacked) == ([], [], 0)
+
+
+def test_a_dead_letter_that_is_driven_again_is_kept_when_it_cannot_be_processed() -> None:
+    group = redriven()
+    assert group.drop_waiting(0, 1) == 0, "it is not lost"
+    assert group.left_dead == [0]
+    group.redrive([0])
+    for failures in (0, 1):
+        assert group.left_dead == []
+        lease = group.lease("a", 0, rows(0), now=0, failures=failures)
+        group.fail(lease, 0, "again")
+    group.is_dead(0)
+    assert group.left_dead == [0]
+    group.redrive([0])
+    group.reset(0)
+    assert group.left_dead == [0]
 
 
 def test_a_stored_state_gives_out_what_was_not_done() -> None:
@@ -163,9 +243,9 @@ def test_a_stored_state_gives_out_what_was_not_done() -> None:
     stored = group.progress(is_ordered=True)
     assert (stored.next, stored.ordered) == (8, True)
     restored = Ledger(stored.next, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
-    assert restored.waiting == {0: 1, 2: 1, 7: 1}
+    assert restored.waiting == {0: 0, 2: 0, 7: 0}, "the members had no time to fail"
     assert (restored.positions[0], restored.next_offsets[0]) == (0, 8)
-    assert pending(restored) == [(0, 1, 1), (2, 1, 1), (7, 1, 1)]
+    assert pending(restored) == [(0, 1, 0), (2, 1, 0), (7, 1, 0)]
     often = Ledger(8, settings=SETTINGS, pending=(PendingRun(3, 2, 2),))
     assert set(often.buried) == {3, 4}
 
@@ -192,9 +272,9 @@ def test_what_cannot_be_read_is_given_up() -> None:
     group.pass_over(3)
     group.leave("a")
     assert group.drop_waiting(0, 2) == 2
-    assert group.waiting == {2: 1}
+    assert group.waiting == {2: 0}
     group.put_back(0, rows(2, 9))
-    assert group.waiting == {2: 1, 9: 0}
+    assert group.waiting == {2: 0, 9: 0}
 
 
 def test_changes_are_counted_so_that_only_they_are_stored() -> None:

@@ -5,11 +5,12 @@ import pytest
 
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
+from penstock.core.groups import Redriven
 from penstock.errors import GroupElsewhere, LogUnavailable, NoHistory, NoSuchGroup
 from penstock.limits import GROUP_OWNER_SECONDS, GROUP_SWEEP_SECONDS
 from penstock.memory import Purpose
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.support.group_desk import HERALD, LAMAMQ, GroupDesk, Store
+from tests.support.group_desk import HERALD, LAMAMQ, GroupClient, GroupDesk, Store
 from tests.support.kept_log import KeptLog
 
 
@@ -194,9 +195,10 @@ def test_a_change_of_a_group_without_members_is_stored_and_leaves_memory() -> No
     desk.wait(1)
     assert "g" not in desk.groups
     desk.groups.open("g", lambda: None)
-    stored: list[Exception | None] = []
-    assert desk.groups.redrive("g", stored.append) == 2
-    assert stored == [None]
+    done: list[Redriven | Exception] = []
+    desk.groups.redrive("g", done.append)
+    desk.run()
+    assert done == [Redriven(2, 0)]
     desk.wait(1)
     assert "g" not in desk.groups
     assert desk.join().read() == "a b"
@@ -402,3 +404,157 @@ def test_a_state_of_several_partitions_has_an_offset_of_each() -> None:
     member.close()
     desk.wait(1)
     assert desk.join().read() == "y"
+
+
+# --- Failures -------------------------------------------------------------------------------------
+
+
+def dead(desk: GroupDesk) -> list[str]:
+    """Write all dead letters; return their values."""
+    for _ in range(20):
+        desk.log.commit()
+        desk.run()
+    return [record.value.decode() for record in desk.log.records]
+
+
+@pytest.mark.parametrize("way", ["leaves", "is ended", "stops with the broker", "has no answers"])
+def test_messages_of_a_member_that_did_not_fail_never_die(way: str) -> None:
+    desk = GroupDesk(deliveries_max=1)
+    encoding = HERALD if way == "has no answers" else LAMAMQ
+    for _ in range(3):
+        member = desk.join(encoding=encoding)
+        if not desk.log.next_offset:
+            desk.send("a b c")
+        assert member.read() == "a b c"
+        match way:
+            case "leaves":
+                member.leave()
+            case "is ended":
+                member.session.end()
+            case "stops with the broker":
+                desk.groups.stop_delivery()
+        member.close()
+        assert dead(desk) == []
+        if way == "stops with the broker":
+            desk.wait(GROUP_SWEEP_SECONDS)
+            desk = desk.restarted()
+
+
+def test_the_state_of_a_broker_that_was_killed_counts_no_failure() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    assert desk.join().read() == ""
+    desk.send("a b c")
+    desk.wait(GROUP_SWEEP_SECONDS)
+    for _ in range(3):
+        desk = desk.restarted()
+        assert desk.join().read() == "a b c"
+        desk.wait(GROUP_SWEEP_SECONDS)
+        assert dead(desk) == []
+
+
+def test_a_message_that_kills_its_members_dies_and_no_other() -> None:
+    desk = GroupDesk(deliveries_max=3)
+    member = desk.join()
+    desk.send("a b poison c d")
+    killed = 0
+    processed: list[str] = []
+    while len(processed) < 4:
+        for word in member.read().split():
+            if word == "poison":
+                member.close()
+                killed += 1
+                dead(desk)
+                member = desk.join()
+                break
+            member.answer(word)
+            processed.append(word)
+    assert (killed, dead(desk)) == (3, ["poison"])
+    (record,) = desk.log.records
+    headers = dict(record.headers)
+    assert headers["penstock-dead-reason"] == b"the member was lost"
+    assert headers["penstock-dead-deliveries"] == b"3"
+
+
+def test_only_the_message_at_which_a_member_is_silent_dies() -> None:
+    desk = GroupDesk(deliveries_max=2, ack_wait_seconds=10)
+    member = desk.join()
+    desk.send("a b c")
+    for _ in range(2):
+        assert member.read() == "a b c"
+        desk.wait(10)
+    assert dead(desk) == ["a"]
+    assert member.read() == "b c"
+
+
+# --- Redrives -------------------------------------------------------------------------------------
+
+
+def desk_with_dead_letters() -> tuple[GroupDesk, GroupClient]:
+    """A group whose member has refused all messages of channels 1 and 2."""
+    desk = GroupDesk(deliveries_max=1)
+    member = desk.join()
+    desk.send("a b", channel=1)
+    desk.send("c", channel=2)
+    assert member.read() == "a b c"
+    member.answer("a b c", failure="no")
+    assert dead(desk) == ["a", "b", "c"]
+    return desk, member
+
+
+def redriven(desk: GroupDesk) -> Redriven | Exception:
+    done: list[Redriven | Exception] = []
+    desk.groups.redrive("g", done.append)
+    desk.run()
+    (found,) = done
+    return found
+
+
+def left_dead(desk: GroupDesk) -> tuple[int, ...]:
+    """The offsets of dead letters in the stored state."""
+    desk.wait(GROUP_SWEEP_SECONDS)
+    progress = desk.store.states["g"].progress
+    assert progress is not None
+    return progress.dead
+
+
+def test_dead_letters_whose_messages_are_gone_are_counted_and_stay() -> None:
+    desk, member = desk_with_dead_letters()
+    desk.log.damage(desk.log.kept[1])
+    desk.log.horizon = 1
+    assert redriven(desk) == Redriven(messages=1, gone=2)
+    assert member.read() == "b"
+    assert redriven(desk) == Redriven(messages=0, gone=2), "the other one is delivered again"
+    assert left_dead(desk) == (0, 1, 2)
+    member.answer("b")
+    assert left_dead(desk) == (0, 2)
+
+
+def test_a_dead_letter_whose_message_is_gone_before_its_delivery_stays() -> None:
+    desk, member = desk_with_dead_letters()
+    member.leave()
+    desk.groups.open("g", lambda: None)
+    assert redriven(desk) == Redriven(messages=3, gone=0)
+    desk.log.damage(desk.log.kept[1])
+    desk.log.horizon = 1
+    desk.wait(GROUP_SWEEP_SECONDS)
+    member = desk.join()
+    assert member.read() == "b"
+    member.answer("b")
+    assert left_dead(desk) == (0, 2)
+    assert desk.store.states["g"].lost == 0, "the letters have the messages"
+
+
+def test_a_redrive_that_cannot_read_changes_nothing() -> None:
+    desk, _ = desk_with_dead_letters()
+    desk.log.fetch = lambda *_: _[1](LogUnavailable("the disk is gone"))  # type: ignore[method-assign]
+    assert isinstance(redriven(desk), LogUnavailable)
+    assert left_dead(desk) == (0, 1, 2)
+
+
+def test_a_redrive_ends_with_its_group() -> None:
+    desk, _ = desk_with_dead_letters()
+    done: list[Redriven | Exception] = []
+    desk.groups.redrive("g", done.append)
+    desk.groups.remove("g", lambda _: None)
+    desk.run()
+    assert [type(each) for each in done] == [NoSuchGroup]

@@ -26,4 +26,4 @@ def test_a_group_without_members_here_may_have_them_at_another_node(
 ) -> None:
     updated_us = time.time_ns() // 1_000 - silent_us
     state = GroupState("job", {0: 5}, updated_us=updated_us, progress=progress)
-    assert consumers_of(state, node=0) == consumers
+    assert consumers_of(state.summary, node=0) == consumers

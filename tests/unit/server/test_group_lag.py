@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Iterator[WrittenLog]:
 
 
 def state(offset: int, subscription: Subscription | None = QUIET) -> dict[str, GroupState]:
-    return {"g": GroupState("g", {0: offset}, subscription=subscription)}
+    return {"g": GroupState("g", {0: offset}, subscription=subscription).summary}
 
 
 def lag(counted: GroupLag, log: WrittenLog, states: dict[str, GroupState]) -> int:
@@ -48,7 +48,9 @@ def test_only_messages_of_the_topics_of_a_group_count(log: WrittenLog) -> None:
     assert lag(counted, log, state(0, Subscription(patterns=("b/#", "bus+")))) == 0
     assert lag(counted, log, state(0, Subscription(expression="b.*"))) == 26
     assert lag(counted, log, state(0, Subscription(expression="("))) == 32, "it is no expression"
-    assert counted.of({"g": GroupState("g", {7: 1})}, log.log.bounds()) == {"g": {7: (0, {})}}
+    assert counted.of({"g": GroupState("g", {7: 1}).summary}, log.log.bounds()) == {
+        "g": {7: (0, {})}
+    }
 
 
 def test_lag_is_known_by_topic(log: WrittenLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """Groups report where they are, under names that stay in their folder."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.errors import GroupDiffers
 from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
 from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
@@ -43,7 +45,19 @@ def test_a_report_that_cannot_be_read_counts_as_none(
     assert isinstance(groups.load("bronze"), GroupState)
 
 
-def test_the_progress_of_members_is_kept_until_a_reader_reports(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    groups.commit("bronze", {0: 10})
+    path = tmp_path / "groups" / "bronze.json"
+    path.unlink()
+    path.symlink_to(path)  # it exists, and cannot be opened
+    for call in (lambda: groups.load("bronze"), lambda: groups.commit("bronze", {0: 1})):
+        with pytest.raises(OSError, match="Too many levels"):
+            call()
+    assert groups.all() == {}
+
+
+def test_the_progress_of_members_is_kept_until_the_group_is_removed(tmp_path: Path) -> None:
     groups = GroupOffsets(tmp_path)
     progress = GroupProgress(next=9, pending=(PendingRun(3, 2, 1),), dead=(1,), ordered=True)
     orders = Subscription(patterns=("orders/#",))
@@ -52,6 +66,10 @@ def test_the_progress_of_members_is_kept_until_a_reader_reports(tmp_path: Path) 
     assert found is not None
     assert (found.offsets, found.subscription, found.progress) == ({0: 3}, orders, progress)
     assert [path.name for path in (tmp_path / "groups").iterdir()] == ["billing.json"]
+    with pytest.raises(GroupDiffers, match="billing is one of clients of the broker"):
+        groups.commit("billing", {0: 7})
+    assert groups.load("billing") == found
+    groups.forget("billing")
     groups.commit("billing", {0: 7})
     found = groups.load("billing")
     assert found is not None
@@ -97,3 +115,19 @@ def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
     assert groups.load("bronze") is not None
     path.write_bytes(report.rjust((4 << 20) + 1))
     assert groups.load("bronze") is None
+
+
+def test_a_list_of_groups_does_not_have_their_messages(tmp_path: Path) -> None:
+    groups = GroupOffsets(tmp_path)
+    pending = tuple(PendingRun(2 * number, 1, 0) for number in range(10_000))
+    progress = GroupProgress(next=20_000, pending=pending, dead=tuple(range(10_000)))
+    for number in range(40):
+        groups.commit(f"g{number}", {0: 0}, progress=progress)
+    tracemalloc.start()
+    found = groups.all()
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {(each.unacknowledged, each.dead) for each in found.values()} == {(10_000, 10_000)}
+    assert len(found) == 40
+    assert kept < 200_000
+    assert most < 5_000_000, "one state at a time: it has about two megabytes"

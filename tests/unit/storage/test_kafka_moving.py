@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.errors import CannotExport
-from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
+from penstock.ports import GroupProgress, PendingRun, Subscription
 from penstock.ports.places import place_of
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.read.browse import LogView
@@ -118,7 +118,8 @@ def test_the_whole_ledger_of_a_group_is_moved(
     url = f"kafka://{options.bootstrap}/{options.topic}"
     assert commands.run("log", "export", "--data", here, "--to", url).code == 0
     with WrittenStorage(KafkaLog(options)) as node:
-        found = node.log.groups.all()["g"]
+        found = node.log.groups.load("g")
+        assert found is not None
         assert found.progress == WHOLE
         assert (found.offsets, found.lost, found.subscription) == ({0: 17}, 5, subscription)
         # In a cluster the state has the other partitions, too.
@@ -132,7 +133,9 @@ def test_the_whole_ledger_of_a_group_is_moved(
         node.log.groups.commit("g", {0: 17, 1: 4}, subscription=subscription, progress=several)
         node.log.groups.commit("elsewhere", {1: 4})
     assert commands.run("log", "import", "--from", url, "--data", back).code == 0
-    (again,) = GroupOffsets(back).all().values()
+    assert list(GroupOffsets(back).all()) == ["g"]
+    again = GroupOffsets(back).load("g")
+    assert again is not None
     assert (again.offsets, again.progress) == ({0: 17}, WHOLE)
 
 
@@ -146,12 +149,14 @@ def test_partitions_of_a_group_are_moved_one_after_the_other(tmp_path: Path) -> 
         pending=(*WHOLE.pending, PendingRun(beside, 1, 1)),
         dead=(*WHOLE.dead, beside),
     )
-    source = {"g": GroupState("g", {0: 17, 1: 4}, lost=2, progress=several)}
+    source = GroupOffsets(tmp_path)
+    source.commit("g", {0: 17, 1: 4}, lost=2, progress=several, owner="plant")
     for partition in (1, 0, 1):
         copy_groups(source, target, partition=partition)
-    (found,) = target.all().values()
+    found = target.load("g")
+    assert found is not None
     assert found.progress is not None
-    assert (found.offsets, found.lost) == ({0: 17, 1: 4}, 2)
+    assert (found.offsets, found.lost, found.owner) == ({0: 17, 1: 4}, 2, "plant")
     assert sorted(found.progress.dead) == [11, 13, beside]
     assert msgspec.structs.replace(found.progress, dead=several.dead) == several
 

@@ -29,6 +29,7 @@ from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
 from penstock.core.answers import is_safe
 from penstock.errors import (
+    GroupDiffers,
     LogDamaged,
     LogError,
     LogUnavailable,
@@ -39,7 +40,9 @@ from penstock.limits import LOG_RETRY_SECONDS
 from penstock.model import Durability
 from penstock.ports import (
     Fetched,
+    GroupProgress,
     PartitionRange,
+    PendingRun,
     Receipt,
     Storage,
     TopicFilter,
@@ -52,7 +55,7 @@ from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.files import Files
-from penstock.storage.group_offsets import InvalidGroup
+from penstock.storage.group_offsets import InvalidGroup, TooManyGroups
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.options import KafkaOptions
@@ -1000,6 +1003,60 @@ def test_consumer_groups_keep_what_they_report(kind: Kind, tmp_path: Path) -> No
         for call in (groups.load, groups.forget, lambda name: groups.commit(name, {})):
             with pytest.raises(InvalidGroup):
                 call("../job")
+    finally:
+        storage.close()
+
+
+def test_a_report_does_not_replace_the_state_of_a_group_of_clients(
+    kind: Kind, tmp_path: Path
+) -> None:
+    storage = kind.open(tmp_path)
+    try:
+        groups = storage.groups
+        groups.commit("job", {0: 5})
+        groups.commit("job", {0: 5}, progress=GroupProgress(next=9, pending=(PendingRun(5, 2, 1),)))
+        before = groups.load("job")
+        with pytest.raises(GroupDiffers):
+            groups.commit("job", {0: 9})
+        assert groups.load("job") == before
+        groups.forget("job")
+        groups.commit("job", {0: 9})
+    finally:
+        storage.close()
+
+
+def test_the_groups_of_one_owner_are_bounded(kind: Kind, tmp_path: Path) -> None:
+    storage = kind.open(tmp_path)
+    try:
+        groups = storage.groups
+        groups.owner_groups_max = 2
+        for name in ("a", "b"):
+            groups.commit(name, {0: 1}, owner="ann")
+        groups.commit("c", {0: 1})
+        with pytest.raises(TooManyGroups, match="2 consumer groups of one principal"):
+            groups.commit("d", {0: 1}, owner="ann")
+        assert groups.load("d") is None
+        groups.commit("c", {0: 2}, owner="ann")  # it is not new
+        groups.commit("d", {0: 1}, owner="bob")
+        groups.commit("a", {0: 2}, owner="bob")
+        state = groups.load("a")
+        assert state is not None
+        assert state.owner == "ann"
+        groups.forget("a")
+        groups.commit("e", {0: 1}, owner="ann")
+    finally:
+        storage.close()
+
+
+def test_the_owners_of_groups_are_known_after_a_restart(keeping: Kind, tmp_path: Path) -> None:
+    storage = keeping.open(tmp_path)
+    storage.groups.commit("a", {0: 5}, owner="ann")
+    storage.close()
+    storage = keeping.open(tmp_path)
+    try:
+        storage.groups.owner_groups_max = 1
+        with pytest.raises(TooManyGroups):
+            storage.groups.commit("b", {0: 5}, owner="ann")
     finally:
         storage.close()
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import typer
 
 from penstock.cli.common.columns import plural, print_columns
+from penstock.cli.common.confirmation import confirm
 from penstock.cli.common.output import Json, json_line, quiet_pipe
 from penstock.cli.common.text import shown
 from penstock.cli.lazy_command import examples
@@ -100,9 +101,10 @@ def reset(
     """Let a consumer group go on at another place of the log.
 
     Messages behind it are delivered, again if they were processed before; those before it are not.
+    An offset behind the end of the log is the end of the log.
     """
     if not yes:
-        typer.confirm(f"Let group {shown(name)} go on at {shown(to)}?", abort=True)
+        confirm(f"Let group {shown(name)} go on at {shown(to)}?")
     found = Api(url, ca=ca).post(f"{_path(name)}/reset?to={quote(to, safe='')}", {})
     typer.echo(f"group {shown(name)} goes on at offset {found['offset']:,}")
 
@@ -114,12 +116,19 @@ def redrive(name: Name, *, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> N
     """
     found = Api(url, ca=ca).post(f"{_path(name)}/redrive", {})
     typer.echo(f"{plural(found['messages'], 'message')} delivered again")
+    if found["gone"]:
+        letters = plural(found["gone"], "dead letter")
+        typer.echo(
+            f"{letters} not delivered again: the log no longer has their messages. "
+            f"Read them in the topic dead/{shown(name)}.",
+            err=True,
+        )
 
 
 def rm(name: Name, *, yes: Yes = False, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> None:
     """Remove a consumer group: its place in the log. Its members are disconnected."""
     if not yes:
-        typer.confirm(f"Remove group {shown(name)}?", abort=True)
+        confirm(f"Remove group {shown(name)}?")
     Api(url, ca=ca).delete(_path(name))
     typer.echo(f"group {shown(name)} removed")
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from penstock.cli.common.columns import plural, print_columns
+from penstock.cli.common.failure import CommandFailed
 from penstock.cli.common.output import Json, json_line, quiet_pipe
 from penstock.cli.common.text import shown
 from penstock.cli.lazy_command import examples
@@ -20,6 +21,8 @@ GROUPS_EXAMPLES: Final = examples(
     "penstock groups dashboard --topics 100",
     "penstock groups --json | jq '.groups[] | select(.lag > 1000) | .name'",
 )
+
+_SHOWN_MAX: Final = 5
 
 
 def groups(
@@ -43,8 +46,19 @@ def groups(
     Topics are those with the highest lag that you may read.
     """
     found = Api(url, ca=ca).get("/api/groups", {"topics": topics})["groups"]
+    missing: set[str] = set()
     if names:
+        missing = set(names) - {each["name"] for each in found}
         found = [each for each in found if each["name"] in names]
+    _print(found, json=json)
+    if missing:
+        some = ", ".join(map(shown, sorted(missing)[:_SHOWN_MAX]))
+        raise CommandFailed(
+            f"there is no group {some}; commands are ls, show, reset, redrive and rm"
+        )
+
+
+def _print(found: list[dict[str, Any]], *, json: bool) -> None:
     with quiet_pipe():
         if json:
             sys.stdout.buffer.write(json_line({"groups": found}))

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.common.columns import plural
+from penstock.cli.common.confirmation import confirm
 from penstock.cli.common.failure import CommandFailed
 from penstock.cli.common.text import shown
 from penstock.cli.lazy_command import examples
@@ -49,7 +50,7 @@ def delete(
     if wanted and not yes:
         some = ", ".join(map(shown, wanted[:_SHOWN_MAX]))
         more = f" and {len(wanted) - _SHOWN_MAX:,} more" if len(wanted) > _SHOWN_MAX else ""
-        typer.confirm(f"Delete {some}{more}?", abort=True)
+        confirm(f"Delete {some}{more}?")
     count = sum(
         api.post("/api/delete-topics", {"names": some})["topics"] for some in _portions(wanted)
     )

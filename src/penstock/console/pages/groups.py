@@ -16,7 +16,7 @@ from penstock.console.shell import problem_card, show_empty
 from penstock.console.tables import Column, Table, message_link
 from penstock.console.text import ago_text, count_text
 
-__all__ = ["GroupsPage", "group_row", "lag_text", "redrive_text"]
+__all__ = ["GroupsPage", "group_row", "lag_text", "redrive_text", "redriven_text"]
 
 _REFRESH_SECONDS: Final = 3.0
 _GROUPS_MAX: Final = 200
@@ -151,7 +151,7 @@ class GroupsPage:
 
         async def act() -> str:
             done = await self._login.api.post(f"/api/groups/{quote(name, safe='')}/redrive")
-            return f"{done['messages']:,} messages of {name} are delivered again."
+            return redriven_text(name, done)
 
         if await attempt(act):
             dialog.close()
@@ -198,6 +198,17 @@ def redrive_text(group: Mapping[str, Any]) -> str:
     if group["consumers"] == "none":
         return f"{text}. The group has no member now: nothing is delivered until one joins."
     return f"{text}, and dead again if that fails."
+
+
+def redriven_text(name: str, done: Mapping[str, Any]) -> str:
+    """Return what a redrive of a group has done."""
+    text = f"{done['messages']:,} messages of {name} are delivered again."
+    if not done["gone"]:
+        return text
+    return (
+        f"{text} {done['gone']:,} are not: the log no longer has them. "
+        f"Their dead letters are in the topic dead/{name}."
+    )
 
 
 def lag_text(groups: Sequence[dict[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 A dead letter has the value and the headers of the message, and these headers:
 
     penstock-dead-reason       why its last delivery failed
-    penstock-dead-deliveries   how often it was delivered
+    penstock-dead-deliveries   how many deliveries failed
     penstock-dead-topic        its topic
     penstock-dead-partition    its partition
     penstock-dead-offset       its offset
@@ -91,7 +91,7 @@ class DeadLetters:
                 self.dead.warn(
                     group.name,
                     offset=offset_of(offset),
-                    deliveries=failure.deliveries,
+                    deliveries=failure.failures,
                     reason=failure.reason,
                 )
                 self._next(group)
@@ -136,7 +136,7 @@ class DeadLetters:
                 form=form,
                 headers=(
                     ("penstock-dead-reason", failure.reason.encode()),
-                    ("penstock-dead-deliveries", b"%d" % failure.deliveries),
+                    ("penstock-dead-deliveries", b"%d" % failure.failures),
                     ("penstock-dead-topic", self._topics.name(batch.topic_id(row)).encode()),
                     ("penstock-dead-partition", b"%d" % partition_of(offset)),
                     ("penstock-dead-offset", b"%d" % offset_of(offset)),

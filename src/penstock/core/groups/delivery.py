@@ -4,7 +4,8 @@ A group reads the row groups that have its next messages, gives its members runs
 as they have room for, and encodes each run once. So Python runs once for each run. While members
 get these, the next row groups are read ahead. Only GROUP_FETCHES_MAX reads run at a time, and
 GROUP_ROW_GROUPS_MAX groups keep what they have read until members have room for the rest of it;
-the others read it again.
+the others read it again. What a group has read is delivered at once, before any other group can
+take its place.
 
 Groups are woken when the log has written, and when a member has joined, has acknowledged messages
 or can read more.
@@ -101,11 +102,17 @@ class GroupDelivery:
         if not self._is_running:  # it may be called back by a write
             self._unload()
 
-    def _run(self) -> None:
+    def _run(self, arrived: Group | None = None) -> None:
+        """Let groups take turns; first the one whose rows have arrived, before it loses them."""
         if self._is_running:  # a write may call back
+            if arrived is not None:
+                self._ready[arrived] = None
             return
         self._is_running = True
         try:
+            if arrived is not None:
+                self._ready.pop(arrived, None)
+                self._take_turn(arrived, may_read=False)
             while self._ready and self._fetches < GROUP_FETCHES_MAX:
                 group = next(iter(self._ready))
                 del self._ready[group]
@@ -113,17 +120,24 @@ class GroupDelivery:
         finally:
             self._is_running = False
 
-    def _take_turn(self, group: Group) -> None:
-        """Deliver from the row groups that are in memory, then read others."""
+    def _take_turn(self, group: Group, *, may_read: bool = True) -> None:
+        """Deliver from the row groups that are in memory, then read others.
+
+        Without `may_read`, wait for another turn to read: others may wait for this one.
+        """
         while not group.is_fetching and self._may_deliver(group):
             offset = self._wanted_offset(group)
             if offset is None:
                 return
             fetched = group.fetched
             if fetched is None or not group.fetched_from <= offset < fetched.end:
-                if not self._take_ahead(group, offset):
-                    return
-                continue
+                if self._take_ahead(group, offset):
+                    continue
+                if not may_read:
+                    self._ready[group] = None
+                elif not (group.is_reading_ahead and group.ahead_from == offset):
+                    self._fetch(group, offset)
+                return
             self._read_ahead(group, fetched.end)
             stored = _row_group_at(fetched, offset)
             start = fetched.end if stored is None else stored.base_offset
@@ -139,6 +153,8 @@ class GroupDelivery:
             return False
         if self._clock.monotonic() < group.retry_at:
             return False
+        if group.is_ordered and group.leaving:
+            return False  # others get their messages first
         if group.awaits_join:
             if group.ledger.leased:
                 return False  # topics move to the new member when none is with another one
@@ -185,14 +201,12 @@ class GroupDelivery:
     # --- Reading ----------------------------------------------------------------------------------
 
     def _take_ahead(self, group: Group, offset: int) -> bool:
-        """Use what was read ahead, if it has `offset`; else read, and return False."""
+        """Use what was read ahead; return False if it does not have `offset`."""
         ahead = group.ahead
         if ahead is not None and group.ahead_from <= offset < ahead.end:
             self._keep(group, ahead)
             group.fetched_from, group.ahead = group.ahead_from, None
             return True
-        if not (group.is_reading_ahead and group.ahead_from == offset):
-            self._fetch(group, offset)
         return False
 
     def _read_ahead(self, group: Group, offset: int) -> None:
@@ -244,8 +258,7 @@ class GroupDelivery:
             else:
                 self._keep(group, result)
                 group.fetched_from = offset
-            self._ready[group] = None
-        self._run()
+        self._run(None if group.is_removed else group)
 
     def _failed(self, group: Group, offset: int, error: LogError) -> None:
         base = place_of(partition_of(offset), 0)
@@ -376,26 +389,26 @@ class GroupDelivery:
         while waiting:
             row = waiting[0] - base
             if row not in read:  # its topic was deleted, or it has expired
-                ledger.drop_waiting(waiting[0], waiting[0] + 1)
-                group.lost += stored.expired(None, _everything, first=row, last=row + 1)
+                if ledger.drop_waiting(waiting[0], waiting[0] + 1):
+                    group.lost += stored.expired(None, _everything, first=row, last=row + 1)
                 waiting.pop(0)
                 continue
             member = self._member_for(group, row)
             if member is None:
                 return False
             room = self._room(group, member, len(waiting))
-            deliveries = ledger.waiting[waiting[0]]
+            failures = ledger.waiting[waiting[0]]
             rows = array("I")
             for offset in waiting:
                 if (
                     len(rows) >= room
                     or offset - base not in read
-                    or ledger.waiting[offset] != deliveries
+                    or ledger.waiting[offset] != failures
                     or (group.is_ordered and self._owner(group, offset - base) is not member)
                 ):
                     break
                 rows.append(offset - base)
-            if not self._send(group, member, base, rows, deliveries=deliveries + 1):
+            if not self._send(group, member, base, rows, failures=failures):
                 return False
             del waiting[: len(rows)]
         return True
@@ -512,7 +525,7 @@ class GroupDelivery:
         base: int,
         rows: "array[int]",
         *,
-        deliveries: int = 1,
+        failures: int = 0,
     ) -> bool:
         """Send messages to a member; return False if there is no memory to remember them."""
         if not member.hold_memory(len(rows)):
@@ -529,11 +542,11 @@ class GroupDelivery:
             self._counters.messages_undeliverable[protocol] = left_out
             for row in rows:
                 one = array("I", (row,))
-                if not self._send(group, member, base, one, deliveries=deliveries):
+                if not self._send(group, member, base, one, failures=failures):
                     group.ledger.put_back(base, one)
             return True
         lease = group.ledger.lease(
-            member, base, rows, now=self._clock.monotonic(), deliveries=deliveries
+            member, base, rows, now=self._clock.monotonic(), failures=failures
         )
         group.turns += 1
         member.turn = group.turns

@@ -13,7 +13,7 @@ the state, which it stores every GROUP_OWNER_SECONDS at least; the store tells o
 node that finds that another one has taken the group over disconnects its members.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -29,11 +29,13 @@ from penstock.core.groups.delivery import GroupDelivery
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.groups.places import PlacedReader, place_of
+from penstock.core.groups.redrives import Redriven, Redrives
 from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
-from penstock.core.timers import Timer, Timers
+from penstock.core.slices import Slices
+from penstock.core.timers import Timers
 from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
 from penstock.limits import (
     GROUP_OWNER_SECONDS,
@@ -80,6 +82,7 @@ class Groups:
         counters: Counters,
         clock: Clock,
         timers: Timers,
+        slices: Slices,
         publish: Callable[[Record, Callable[[bool], None]], None],
         settings: GroupSettings,
         settings_by_name: Mapping[str, GroupSettings],
@@ -96,7 +99,9 @@ class Groups:
         self._groups: dict[str, Group] = {}
         self._opened: dict[str, GroupState | Exception | None] = {}  # loaded, not joined yet
         self._dirty: dict[Group, None] = {}
-        self._sweeper: Timer | None = None
+        self._slices = slices
+        self._sweeps = False  # whether a sweep is planned, or runs
+        self._sweeps_again = False  # whether another one follows
         self._late = RepeatedEvents("group member late", timers)
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
@@ -119,6 +124,7 @@ class Groups:
             publish=publish,
             changed=self._buried,
         )
+        self._redrives = Redrives(reader=reader, topics=topics, slices=slices)
         self.acknowledgments = Acknowledgments(
             wake=self._delivery.wake,
             bury=self._dead_letters.bury,
@@ -203,7 +209,7 @@ class Groups:
         If it cannot be stored, `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
-        group = self._groups.get(place.name) or self._start(pattern, place)
+        group = self._groups.get(place.name) or self._start(session, pattern, place)
         self._follow(group)
         self._groups[place.name] = group
         member = Member(session, group, pattern, group.next_number())
@@ -239,7 +245,7 @@ class Groups:
         else:
             stored(None)
 
-    def _start(self, pattern: str, place: GroupPlace) -> Group:
+    def _start(self, session: Session, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
         name = place.name
         state = self._known(name)
@@ -255,6 +261,7 @@ class Groups:
             start = None  # a group that exists goes on
         is_new = state.progress is None
         group = self._group(name, state, pattern, is_ordered=is_ordered)
+        group.owner = session.topic_owner
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
@@ -314,23 +321,40 @@ class Groups:
 
     def leave(self, member: Member) -> None:
         """End a membership; what the member has not acknowledged goes to others."""
-        session, group = member.session, member.group
-        session.memberships.pop(group.name, None)
-        self.acknowledgments.forget(member)
-        if not member.answers and member in group.members:
-            member.take_acknowledged(self._clock.monotonic())
-        group.members.pop(member, None)
-        group.ledger.leave(member)
-        if not session.memberships:
-            session.link.account.hold(Purpose.GROUPS, 0)
-        self._changed(group)
-        self._delivery.wake(group)
-        self._dead_letters.bury(group)
+        self._leave([member], is_lost=False)
 
     def forget(self, session: Session) -> None:
-        """End all memberships of a session."""
-        for member in list(session.memberships.values()):
-            self.leave(member)
+        """End all memberships of a session; its members are lost unless the broker ended it.
+
+        A member that is lost may have failed at the first message that it was to process. One whose
+        system acknowledges bytes was not processing any of those that it had not received.
+        """
+        is_lost = not (session.is_ended or self._delivery.is_stopped)
+        self._leave(list(session.memberships.values()), is_lost=is_lost)
+
+    def _leave(self, members: Sequence[Member], *, is_lost: bool) -> None:
+        """End memberships at once, and take back the messages of these members in slices."""
+        for member in members:
+            session, group = member.session, member.group
+            session.memberships.pop(group.name, None)
+            self.acknowledgments.forget(member)
+            if not member.answers and member in group.members:
+                member.take_acknowledged(self._clock.monotonic())
+            group.members.pop(member, None)
+            group.leaving += 1
+            if not session.memberships:
+                session.link.account.hold(Purpose.GROUPS, 0)
+        self._slices.start(self._take_back(members, is_lost=is_lost))
+
+    def _take_back(self, members: Sequence[Member], *, is_lost: bool) -> Iterator[None]:
+        for member in members:
+            group = member.group
+            yield from group.ledger.leaving(member, is_lost=is_lost and member.answers)
+            group.leaving -= 1
+            self._changed(group)
+            self._delivery.wake(group)
+            self._dead_letters.bury(group)
+            yield
 
     # --- Events -----------------------------------------------------------------------------------
 
@@ -343,7 +367,7 @@ class Groups:
         """Deliver nothing more: all members are about to be disconnected.
 
         Without this, the messages of the first member that leaves would go to the next one that
-        does, and each time counts as a delivery.
+        does. Members that go from now on are not lost.
         """
         self._delivery.is_stopped = True
         self._late.flush()
@@ -374,30 +398,45 @@ class Groups:
         self._delivery.wake(group)
 
     def _start_sweeper(self) -> None:
-        if self._sweeper is None:
-            self._sweeper = self._timers.after(GROUP_SWEEP_SECONDS, self._sweep)
+        self._sweeps_again = True
+        if not self._sweeps:
+            self._sweeps = True
+            self._timers.after(GROUP_SWEEP_SECONDS, lambda: self._slices.start(self._sweep()))
 
-    def _sweep(self) -> None:
-        self._sweeper = None
-        now = self._clock.monotonic()
-        for group in list(self._groups.values()):
-            late = group.ledger.expire(now)
-            for member in group.members:
-                if member in late:
-                    member.is_late = True
-                elif member.is_late and not member.answers and _reads(member):
-                    self.acknowledgments.is_in_time(member)
-            if late:
-                self._late.warn(group.name, members=len(late))
-                self._changed(group)
-                self._delivery.wake(group)
-            self._dead_letters.bury(group)
-            if group.ledger.leased or any(member.is_late for member in group.members):
+    def _sweep(self) -> Iterator[None]:
+        """Take messages from members whose time is over, and store what has changed."""
+        self._sweeps_again = False
+        try:
+            now = self._clock.monotonic()
+            for group in list(self._groups.values()):
+                if not group.is_removed:
+                    yield from self._sweep_group(group, now)
+            if self._store.is_shared:
+                self._tell_of_members(now)
+            for group in list(self._dirty):
+                if group in self._dirty:
+                    self._save(group)
+                    yield
+        finally:
+            self._sweeps = False
+            if self._sweeps_again:
                 self._start_sweeper()
-        if self._store.is_shared:
-            self._tell_of_members(now)
-        for group in list(self._dirty):
-            self._save(group)
+
+    def _sweep_group(self, group: Group, now: float) -> Iterator[None]:
+        late = group.ledger.expire(now)
+        for member in group.members:
+            if member in late:
+                member.is_late = True
+            elif member.is_late and not member.answers and _reads(member):
+                self.acknowledgments.is_in_time(member)
+        if late:
+            self._late.warn(group.name, members=len(late))
+            self._changed(group)
+            self._delivery.wake(group)
+            yield
+        self._dead_letters.bury(group)
+        if group.ledger.leased or any(member.is_late for member in group.members):
+            self._start_sweeper()
 
     def _tell_of_members(self, now: float) -> None:
         """Store groups with members from time to time: other nodes see that this one has them."""
@@ -492,6 +531,7 @@ class Groups:
             lost=lost,
             subscription=Subscription(patterns=(group.pattern,)),
             progress=progress,
+            owner=group.owner,
         )
 
     def _release(self, group: Group) -> None:
@@ -501,6 +541,8 @@ class Groups:
             not group.members
             and not group.is_looking_up
             and not group.is_burying
+            and not group.redrives
+            and not group.leaving
             and not group.on_stored
             and group.saved_changes == ledger.changes
             and not group.is_used
@@ -569,9 +611,10 @@ class Groups:
 
     def reset(
         self, name: str, offsets: Mapping[int, int], then: Callable[[Exception | None], None]
-    ) -> None:
+    ) -> Mapping[int, int]:
         """Let a group that is open go on at an offset of each partition; others keep theirs.
 
+        Return where it goes on: not before the first message of a partition, nor behind the last.
         Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
         LogUnavailable.
         """
@@ -584,18 +627,26 @@ class Groups:
                 if number in reader.partitions
             )
         )
+        positions = group.ledger.positions
         self._store_change(group, then)
+        return positions
 
-    def redrive(self, name: str, then: Callable[[Exception | None], None]) -> int:
-        """Deliver the dead letters of a group that is open again; return how many.
+    def redrive(self, name: str, then: Callable[[Redriven | Exception], None]) -> None:
+        """Deliver the dead letters of a group that is open again, those that are in the log.
 
-        `then` is called when that is stored. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
         LogUnavailable.
         """
         group = self._change(name)
-        count = group.ledger.redrive()
-        self._store_change(group, then)
-        return count
+
+        def looked_up(result: Redriven | Exception) -> None:
+            if isinstance(result, Exception):
+                then(result)
+                self._changed(group)
+            else:
+                self._store_change(group, lambda error: then(error or result))
+
+        self._redrives.start(group, looked_up)
 
     def _store_change(self, group: Group, then: Callable[[Exception | None], None]) -> None:
         self._save_now(group, then)

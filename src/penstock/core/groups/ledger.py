@@ -7,8 +7,14 @@ A log may have several partitions, and each has a `next` of its own. Offsets are
 which partition it is, see `penstock.core.groups.places`.
 
 A message is *leased* from its delivery to a member until it is done, fails, or its time is over. A
-message that failed *waits* to be delivered again; one that failed too often is *buried*: it goes to
-the dead letters. Messages that the group does not read are done as soon as `next` has passed them.
+message that failed, or whose member has left, *waits* to be delivered again; one that failed too
+often is *buried*: it goes to the dead letters. Messages that the group does not read are done as
+soon as `next` has passed them.
+
+Failures are counted, not deliveries: a member gets many messages ahead of those that it processes.
+So of a member that is lost or silent, only the first message fails, in the order of delivery: it is
+the one at which the member was at work. The others wait as they were. If that was another message,
+then the one that stops members is the first one in the end, since the others get acknowledged.
 
 Members get runs of messages, and a run is one lease, so that acknowledging it takes one step. All
 methods are deterministic, and time is passed in.
@@ -49,16 +55,16 @@ class GroupSettings:
     ack_wait_seconds: float = GROUP_ACK_WAIT_SECONDS
     """Time without an acknowledgment of a member, before others get its messages."""
     deliveries_max: int = GROUP_DELIVERIES_MAX
-    """Deliveries without success after which a message goes to the dead letters."""
+    """Failed deliveries after which a message goes to the dead letters."""
     unacked_max: int = GROUP_UNACKED_DEFAULT
     """Messages that all members together may have and not have acknowledged."""
 
 
 class Failure(NamedTuple):
-    """Why a message goes to the dead letters, and how often it was delivered."""
+    """Why a message goes to the dead letters, and how many deliveries failed."""
 
     reason: str
-    deliveries: int
+    failures: int
 
 
 class Lease:
@@ -67,7 +73,7 @@ class Lease:
     __slots__ = (
         "_done",
         "base",
-        "deliveries",
+        "failures",
         "first_id",
         "first_number",
         "left",
@@ -85,14 +91,14 @@ class Lease:
         rows: "array[int]",
         *,
         number: int,
-        deliveries: int,
+        failures: int,
         now: float,
     ) -> None:
         self.member = member
         self.base = base
         self.rows = rows
         self.number = number  # in the order of all leases of the group
-        self.deliveries = deliveries
+        self.failures = failures  # of each message, before
         self.since = now  # when it was given, or passed
         self.left = len(rows)  # messages that are not done
         self._done: bytearray | None = None  # which are done, if only some are
@@ -162,9 +168,9 @@ class Lease:
         """Yield the leased offsets as runs without gaps."""
         rows = self.rows
         if self._done is None and rows[-1] - rows[0] + 1 == len(rows):
-            yield PendingRun(self.base + rows[0], len(rows), self.deliveries)
+            yield PendingRun(self.base + rows[0], len(rows), self.failures)
         else:
-            yield from _runs((offset, self.deliveries) for offset in self.offsets())
+            yield from _runs((offset, self.failures) for offset in self.offsets())
 
 
 class _Holding:
@@ -192,9 +198,11 @@ class Ledger:
         """`next_offsets` are the first ones that are given out, one of each partition."""
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
-        self.waiting: dict[int, int] = {}  # offsets to deliver again, with their deliveries so far
+        self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
         self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
-        self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
+        self.dead: dict[int, None] = dict.fromkeys(dead)
+        """Offsets whose dead letters are in the log, until they were processed; the last ones."""
+        self._redriven: set[int] = set()  # of these, those that are delivered again
         self.changes = 0
         self.leased = 0
         """Messages that members have and that are not done."""
@@ -205,7 +213,9 @@ class Ledger:
         self._numbers = 0
         for run in pending:
             for offset in range(run.first, run.first + run.size):
-                self._fail(offset, run.deliveries, "the broker was restarted")
+                self._wait(offset, run.failures, "it failed before the broker was restarted")
+                if offset in self.dead:
+                    self._redriven.add(offset)
 
     # --- Figures ----------------------------------------------------------------------------------
 
@@ -232,7 +242,10 @@ class Ledger:
     def positions(self) -> dict[int, int]:
         """The first offset of each partition that is not done, counted in the partition."""
         found = dict(self._next)
-        for offsets in ((lease.lowest for lease in self._leases), self.waiting, self.buried):
+        waiting: Iterable[int] = self.waiting
+        if len(found) == 1:  # there may be many
+            waiting = () if self.first_waiting is None else (self.first_waiting,)
+        for offsets in ((lease.lowest for lease in self._leases), waiting, self.buried):
             for offset in offsets:
                 number = partition_of(offset)
                 if offset < found.get(number, offset + 1):
@@ -255,7 +268,7 @@ class Ledger:
         """Return the state that is stored; `is_used` tells whether the group has members."""
         pending = [run for lease in self._leases for run in lease.runs()]
         pending += _runs(sorted(self.waiting.items()))
-        pending += _runs(sorted((offset, each.deliveries) for offset, each in self.buried.items()))
+        pending += _runs(sorted((offset, each.failures) for offset, each in self.buried.items()))
         nexts = {number: offset_of(offset) for number, offset in self._next.items()}
         return GroupProgress(
             next=nexts.get(0, 0),
@@ -276,13 +289,13 @@ class Ledger:
             self.changes += 1
 
     def lease(
-        self, member: Hashable, base: int, rows: "array[int]", *, now: float, deliveries: int = 1
+        self, member: Hashable, base: int, rows: "array[int]", *, now: float, failures: int = 0
     ) -> Lease:
-        """Give messages to a member; `deliveries` counts this one."""
+        """Give messages to a member; each has failed `failures` times before."""
         self._numbers += 1
         number = self._numbers
-        lease = Lease(member, base, rows, number=number, deliveries=deliveries, now=now)
-        if deliveries > 1 or self.waiting:
+        lease = Lease(member, base, rows, number=number, failures=failures, now=now)
+        if self.waiting:
             for row in rows:
                 self.waiting.pop(base + row, None)
         self._leases[lease] = None
@@ -300,18 +313,21 @@ class Ledger:
         """Let messages wait that could not be delivered."""
         for row in rows:
             if base + row not in self.waiting:
-                self._fail(base + row, 0, "")
+                self._wait(base + row, 0, "")
 
     def drop_waiting(self, first: int, end: int) -> int:
-        """Give up the messages of a range that wait: they cannot be read. Return how many."""
-        found = [offset for offset in self.waiting if first <= offset < end]
-        for offset in found:
-            del self.waiting[offset]
-        lost = [offset for offset in self.buried if first <= offset < end]
-        for offset in lost:
-            del self.buried[offset]
-        self.changes += bool(found or lost)
-        return len(found) + len(lost)
+        """Give up the messages of a range that wait: they cannot be read. Return how many are lost.
+
+        Dead letters that are delivered again are not: their letters are in the log.
+        """
+        lost = 0
+        for offsets in (self.waiting, self.buried):
+            for offset in [each for each in offsets if first <= each < end]:
+                del offsets[offset]
+                lost += offset not in self._redriven
+                self._redriven.discard(offset)
+                self.changes += 1
+        return lost
 
     # --- Outcomes ---------------------------------------------------------------------------------
 
@@ -332,11 +348,15 @@ class Ledger:
         """Note that a message was processed; return False if the member no longer has it."""
         if not lease.finish(index):
             return False
+        if self._redriven:
+            self._processed((lease.offset(index),))
         self._finished(lease, 1)
         return True
 
     def done_run(self, lease: Lease, first: int, end: int) -> int:
         """Note that a run of messages was processed; return how many the member had."""
+        if self._redriven:
+            self._processed(lease.offset(each) for each in range(first, end))
         count = lease.finish_run(first, end)
         if count:
             self._finished(lease, count)
@@ -344,6 +364,18 @@ class Ledger:
 
     def all_done(self, lease: Lease) -> None:
         """Note that all messages of a lease were processed."""
+        if self._redriven:
+            self._processed(lease.offsets())
+        self._end(lease)
+
+    def _processed(self, offsets: Iterable[int]) -> None:
+        """Forget the dead letters of messages that were processed after all."""
+        for offset in offsets:
+            if offset in self._redriven:
+                self._redriven.discard(offset)
+                self.dead.pop(offset, None)
+
+    def _end(self, lease: Lease) -> None:
         count = lease.left
         if count:
             lease.left = 0
@@ -352,34 +384,54 @@ class Ledger:
     def fail(self, lease: Lease, index: int, reason: str) -> bool:
         """Note that a message could not be processed; False if the member no longer has it."""
         offset = lease.offset(index)
-        if not self.done(lease, index):
+        if not lease.finish(index):
             return False
-        self._fail(offset, lease.deliveries, reason)
+        self._finished(lease, 1)
+        self._wait(offset, lease.failures + 1, reason)
         return True
 
-    def leave(self, member: Hashable) -> None:
-        """Take all messages from a member."""
-        holding = self._holdings.get(member)
-        for lease in list(holding.leases if holding is not None else ()):
-            self._revoke(lease, "the member left")
+    def leave(self, member: Hashable, *, is_lost: bool = False) -> None:
+        """Take all messages from a member; if it is lost, the first one has failed."""
+        for _ in self.leaving(member, is_lost=is_lost):
+            pass
+
+    def leaving(self, member: Hashable, *, is_lost: bool = False) -> Iterator[None]:
+        """Do what `leave` does in steps: each takes the messages of one lease."""
+        while (holding := self._holdings.get(member)) is not None:
+            lease = next(iter(holding.leases))
+            self._revoke(lease, "the member was lost", failed=int(is_lost))
+            is_lost = False
+            yield
 
     def expire(self, now: float) -> set[Hashable]:
-        """Take messages from members that had their time; return these members."""
-        seconds = self.settings.ack_wait_seconds
-        over = list(takewhile(lambda lease: lease.since + seconds <= now, self._passed))
-        for holding in self._holdings.values():
-            if holding.active_at + seconds <= now:
-                over += takewhile(lambda lease: lease.since + seconds <= now, holding.ahead)
-        over = [lease for lease in over if lease.left]
-        for lease in over:
-            self._revoke(lease, "it was not acknowledged in time")
-        return {lease.member for lease in over}
+        """Take messages from members that had their time; return these members.
 
-    def _revoke(self, lease: Lease, reason: str) -> None:
+        All that were passed have failed, and the first one of those that a member has ahead.
+        """
+        seconds = self.settings.ack_wait_seconds
+        reason = "it was not acknowledged in time"
+        late = set()
+        for lease in list(takewhile(lambda lease: lease.since + seconds <= now, self._passed)):
+            late.add(lease.member)
+            self._revoke(lease, reason, failed=lease.left)
+        for holding in list(self._holdings.values()):
+            if holding.active_at + seconds > now:
+                continue
+            over = takewhile(lambda lease: lease.since + seconds <= now, list(holding.ahead))
+            failed = 1
+            for lease in over:
+                if lease.left:
+                    late.add(lease.member)
+                    self._revoke(lease, reason, failed=failed)
+                    failed = 0
+        return late
+
+    def _revoke(self, lease: Lease, reason: str, *, failed: int) -> None:
+        """Let the messages of a lease wait; the first `failed` ones have failed."""
         offsets = list(lease.offsets())
-        self.all_done(lease)
-        for offset in offsets:
-            self._fail(offset, lease.deliveries, reason)
+        self._end(lease)
+        for index, offset in enumerate(offsets):
+            self._wait(offset, lease.failures + (index < failed), reason)
 
     def _finished(self, lease: Lease, count: int) -> None:
         """Count messages that are no longer leased, and remove the lease behind the last one."""
@@ -397,12 +449,13 @@ class Ledger:
         if not holding.leases:
             del self._holdings[lease.member]
 
-    def _fail(self, offset: int, deliveries: int, reason: str) -> None:
+    def _wait(self, offset: int, failures: int, reason: str) -> None:
+        """Let a message wait, or bury it if it has failed too often."""
         self.changes += 1
-        if deliveries >= self.settings.deliveries_max:
-            self.buried[offset] = Failure(reason, deliveries)
+        if failures >= self.settings.deliveries_max:
+            self.buried[offset] = Failure(reason, failures)
         else:
-            self.waiting[offset] = deliveries
+            self.waiting[offset] = failures
             heapq.heappush(self._order, offset)
 
     # --- Dead letters and resets ------------------------------------------------------------------
@@ -410,18 +463,27 @@ class Ledger:
     def is_dead(self, offset: int) -> None:
         """Note that the dead letter of a message is in the log."""
         if self.buried.pop(offset, None) is not None:
-            self.dead.append(offset)
+            self._redriven.discard(offset)
+            self.dead.pop(offset, None)  # the new one is the last one
+            self.dead[offset] = None
+            if len(self.dead) > GROUP_DEAD_MAX:
+                self._redriven.discard(oldest := next(iter(self.dead)))
+                del self.dead[oldest]
             self.changes += 1
 
-    def redrive(self) -> int:
-        """Deliver dead letters again, as if for the first time; return how many."""
+    @property
+    def left_dead(self) -> list[int]:
+        """The offsets with dead letters that are not delivered again yet."""
+        return [offset for offset in self.dead if offset not in self._redriven]
+
+    def redrive(self, offsets: Iterable[int]) -> int:
+        """Deliver messages with dead letters again, as if for the first time; return how many."""
         count = 0
-        for offset in self.dead:
-            if offset not in self.waiting and offset not in self.buried:
-                self._fail(offset, 0, "")
+        for offset in offsets:
+            if offset in self.dead and offset not in self._redriven:
+                self._redriven.add(offset)
+                self._wait(offset, 0, "")
                 count += 1
-        self.dead.clear()
-        self.changes += 1
         return count
 
     def reset(self, *offsets: int) -> None:
@@ -430,7 +492,8 @@ class Ledger:
         All messages that members have are taken from them.
         """
         for lease in list(self._leases):
-            self.all_done(lease)
+            self._end(lease)
+        self._redriven.clear()
         self.waiting.clear()
         self._order.clear()
         self.buried.clear()
@@ -439,12 +502,12 @@ class Ledger:
 
 
 def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
-    """Return offsets with their deliveries, in order, as runs without gaps."""
+    """Return offsets with their failures, in order, as runs without gaps."""
     runs: list[PendingRun] = []
-    for offset, deliveries in pairs:
+    for offset, failures in pairs:
         last = runs[-1] if runs else None
-        if last and last.first + last.size == offset and last.deliveries == deliveries:
-            runs[-1] = PendingRun(last.first, last.size + 1, deliveries)
+        if last and last.first + last.size == offset and last.failures == failures:
+            runs[-1] = PendingRun(last.first, last.size + 1, failures)
         else:
-            runs.append(PendingRun(offset, 1, deliveries))
+            runs.append(PendingRun(offset, 1, failures))
     return runs

@@ -356,6 +356,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             request.offsets,
             lost=max(request.lost, 0),
             subscription=self._reader.subscription(request, principal),
+            owner=principal.name,
         )
 
     def _list_groups(self, _body: bytes, principal: Principal) -> object:

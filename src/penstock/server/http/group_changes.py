@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from penstock.core.access import Action, Principal, authorize, is_allowed
-from penstock.core.groups import Groups
+from penstock.core.groups import Groups, Redriven
 from penstock.errors import GroupDiffers, NoHistory, NoSuchGroup
 from penstock.replay import Ago, AtOffset, AtTime, Earliest, parse_start, split_group
 from penstock.server.http.context import HttpContext
@@ -68,13 +68,15 @@ async def reset_group(
     await _opened(groups, query.name)
     own = context.storage.partition
     position = offsets[own]
+
+    def reset(then: Callable[[Exception | None], None]) -> None:
+        nonlocal position
+        position = groups.reset(query.name, offsets, then).get(own, position)
+
     try:
-        await _stored(lambda then: groups.reset(query.name, offsets, then))
+        await _stored(reset)
     except GroupDiffers:
         position = await asyncio.to_thread(_set_report, context, query.name, position)
-    figures = groups.figures(query.name)
-    if figures is not None:
-        position = figures.positions.get(own, position)
     log.info("group reset", principal=principal.name, group=query.name, offset=position)
     return GroupChange(name=query.name, offset=position)
 
@@ -105,15 +107,28 @@ async def redrive_group(
     """Deliver the dead letters of a group again; raise NoSuchGroup or GroupDiffers."""
     groups = _groups(context, principal, query.name)
     await _opened(groups, query.name)
-    count = 0
+    found = Redriven(0, 0)
 
     def redrive(then: Callable[[Exception | None], None]) -> None:
-        nonlocal count
-        count = groups.redrive(query.name, then)
+        def redriven(result: Redriven | Exception) -> None:
+            nonlocal found
+            if isinstance(result, Exception):
+                then(result)
+            else:
+                found = result
+                then(None)
+
+        groups.redrive(query.name, redriven)
 
     await _stored(redrive)
-    log.info("group redriven", principal=principal.name, group=query.name, messages=count)
-    return GroupChange(name=query.name, messages=count)
+    log.info(
+        "group redriven",
+        principal=principal.name,
+        group=query.name,
+        messages=found.messages,
+        gone=found.gone,
+    )
+    return GroupChange(name=query.name, messages=found.messages, gone=found.gone)
 
 
 async def remove_group(

@@ -19,7 +19,7 @@ from penstock.limits import (
     HTTP_SEGMENTS_MAX,
 )
 from penstock.model import Durability
-from penstock.ports import GroupState, TierStatus
+from penstock.ports import GroupSummary, TierStatus
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.server.group_lag import Lag
 from penstock.server.http.client_counts import ClientCounts, client_of, count_clients, utc_time
@@ -179,19 +179,18 @@ def _with_figures(group: Group, figures: GroupFigures | None) -> Group:
     )
 
 
-def consumers_of(state: GroupState, *, node: int) -> Consumers:
+def consumers_of(state: GroupSummary, *, node: int) -> Consumers:
     """Return what reads for a group that has no members in memory."""
-    progress = state.progress
-    if progress is None:
+    if not state.is_shared:
         return "external"
     silent_us = time.time() * 1_000_000 - state.updated_us
-    if progress.used and progress.node not in (-1, node):
+    if state.node not in (-1, node):
         # A node that was killed does not say that its members are gone.
         return "none" if silent_us > GROUP_OWNER_SILENT_SECONDS * 1_000_000 else "other-node"
     return "none"
 
 
-def _group(state: GroupState, lags: Mapping[int, Lag], *, node: int) -> Group:
+def _group(state: GroupSummary, lags: Mapping[int, Lag], *, node: int) -> Group:
     offsets = [
         GroupOffset(partition=number, offset=max(offset, 0), lag=lags[number].messages)
         for number, offset in sorted(state.offsets.items())
@@ -199,15 +198,15 @@ def _group(state: GroupState, lags: Mapping[int, Lag], *, node: int) -> Group:
     topics: Counter[str] = Counter()
     for lag in lags.values():
         topics.update(lag.topics)
-    progress, subscription = state.progress, state.subscription
+    subscription = state.subscription
     patterns = None if subscription is None else subscription.patterns or subscription.topics
     return Group(
         name=state.group,
         consumers=consumers_of(state, node=node),
         pattern=patterns[0] if patterns and len(patterns) == 1 else None,
         members=0,
-        unacknowledged=0 if progress is None else sum(run.size for run in progress.pending),
-        dead=0 if progress is None else len(progress.dead),
+        unacknowledged=state.unacknowledged,
+        dead=state.dead,
         lag=sum(each.lag for each in offsets),
         lost=max(state.lost, 0),
         updated=utc_time(max(state.updated_us, 0)),

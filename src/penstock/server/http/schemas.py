@@ -488,11 +488,15 @@ class GroupDetail(Struct, frozen=True):
 
 
 class GroupChange(Struct, frozen=True):
-    """A group that was changed: where it goes on, or how many messages are delivered again."""
+    """A group that was changed: where it goes on, or how many messages are delivered again.
+
+    `gone` dead letters are not, because their messages are no longer in the log.
+    """
 
     name: str
     offset: Count = 0
     messages: Count = 0
+    gone: Count = 0
 
 
 class Groups(Struct, frozen=True):

@@ -10,17 +10,18 @@ from penstock.ports.places import partition_of
 __all__ = ["copy_groups"]
 
 
-def copy_groups(source: dict[str, GroupState], target: ConsumerGroups, *, partition: int) -> None:
+def copy_groups(source: ConsumerGroups, target: ConsumerGroups, *, partition: int) -> None:
     """Copy what groups have of a partition; raise OSError."""
-    known = target.all()
-    for name, state in source.items():
-        if partition not in state.offsets:
+    for name in source.all():
+        state = source.load(name)
+        if state is None or partition not in state.offsets:
             continue
-        before = known.get(name)
+        before = target.load(name)
         target.commit(
             name,
             {partition: state.offsets[partition]},
             lost=state.lost if before is None else 0,
+            owner=state.owner,
             subscription=state.subscription,
             progress=_merged(None if before is None else before.progress, state, partition),
         )

@@ -104,7 +104,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
             topics = read_topics(view.files, view.folder)
             writer.finish(topics, end=view.end)
             _copy_number(SessionNumbers(view.folder), target.numbers(options.node))
-            copy_groups(GroupOffsets(data).all(), target.groups, partition=options.node)
+            copy_groups(GroupOffsets(data), target.groups, partition=options.node)
             found = _count(target, options.node, writer.end)
     except OSError as error:
         raise CannotExport(options.location, error.strerror or str(error), "try again") from error
@@ -327,14 +327,14 @@ def import_log(
             if bounds is None:
                 raise CannotReadKafka(options.location, f"it has no partition {partition}")
             records = _records(source.scanner.partition(partition), damaged, *bounds)
-            topics, groups = source.topics(), source.groups.all()
+            topics = source.topics()
             counted = _write_folder(
                 folder, partition, source.log_id, records, topics, end=bounds.end, progress=progress
             )
             _copy_number(source.numbers(partition), SessionNumbers(folder))
+            copy_groups(source.groups, GroupOffsets(data), partition=partition)
     except OSError as error:
         raise CannotKeep(str(data), error.strerror or str(error)) from error
-    copy_groups(groups, GroupOffsets(data), partition=partition)
     view = LogView(data, partition=partition)
     found = sum(view.describe(each).messages for each in view.segments)
     if found != counted.messages:

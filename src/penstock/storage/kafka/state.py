@@ -30,15 +30,16 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from penstock.errors import GroupElsewhere
 from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
+    GROUPS_PER_PRINCIPAL_MAX,
     KAFKA_CLOSE_SECONDS_MAX,
     KAFKA_DELETIONS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
     SERVICE_NODE_SILENT_SECONDS,
 )
-from penstock.ports import GroupProgress, GroupState, Subscription
+from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
-from penstock.storage.group_offsets import check_group_count, check_group_name, updated
+from penstock.storage.group_offsets import check_group_count, check_group_name, owner_of, updated
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 from penstock.storage.kafka.session_records import SessionRecords
 
@@ -424,6 +425,7 @@ class KafkaGroups:
         self._state = state
         self._node = node
         self._process = process
+        self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
         self._lock = threading.Lock()
 
     def commit(
@@ -434,13 +436,17 @@ class KafkaGroups:
         lost: int = 0,
         subscription: Subscription | None = None,
         progress: GroupProgress | None = None,
+        owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         with self._lock:
             before = self.load(group)
             if before is None:
-                check_group_count(len(self._state.all(GROUP, GroupState)))
+                values = self._state.values(GROUP).values()
+                check_group_count(
+                    len(values), owner, lambda: map(owner_of, values), self.owner_groups_max
+                )
             self._check_node(before)
             if progress is not None and progress.used:
                 progress = msgspec.structs.replace(progress, node=self._node, process=self._process)
@@ -453,6 +459,7 @@ class KafkaGroups:
                 now_us=now_us,
                 subscription=subscription,
                 progress=progress,
+                owner=owner,
             )
             self._state.put(GROUP + group, msgspec.json.encode(after))
             if progress is not None and progress.used and not self._is_own(before):
@@ -476,11 +483,15 @@ class KafkaGroups:
         found = self._state.load(GROUP + group, GroupState)
         return None if found is None else self._seen(found)
 
-    def all(self) -> dict[str, GroupState]:
+    def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
         self._refresh()
-        found = self._state.all(GROUP, GroupState)
-        return {name: self._seen(found[name]) for name in sorted(found)}
+        found = {}
+        for name, value in sorted(self._state.values(GROUP).items()):
+            state = _decode(value, GroupState)
+            if state is not None:
+                found[name] = self._seen(state).summary
+        return found
 
     def _seen(self, state: GroupState) -> GroupState:
         """Return a state, without an owner if the process of the owner does not run any more.

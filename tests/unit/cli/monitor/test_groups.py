@@ -1,5 +1,6 @@
 """`penstock groups`: consumer groups, their lag, and their lag by topic."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,13 +66,15 @@ def test_groups_are_named_and_topics_are_limited(commands: Commands, broker: Htt
     (group,) = json.loads(done.out)["groups"]
     assert (group["name"], group["lag"]) == ("plant", 3)
     assert group["topics"] == [{"topic": "plant/b", "lag": 2}]
-    assert commands.run("groups", "none", "--url", broker.url).out == "0 groups\n"
+    for arguments in (("none",), ("plant", "none"), ("ls", "none")):
+        done = commands.run("groups", *arguments, "--url", broker.url)
+        assert (done.code, "plant" in done.out) == (2, "plant" in arguments)
+        assert "there is no group none; commands are ls, show, reset, redrive and rm" in done.err
     assert commands.run("groups", "--topics", "5000", "--url", broker.url).code == 2
-    assert commands.run("groups", "ls", "none", "--url", broker.url).out == "0 groups\n"
 
 
 def test_a_group_is_shown_reset_driven_again_and_removed(
-    commands: Commands, tmp_path: Path
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = BrokerSettings(groups=GroupSettings(deliveries_max=1))
     with HttpBroker(data=tmp_path, settings=settings) as broker:
@@ -83,7 +86,7 @@ def test_a_group_is_shown_reset_driven_again_and_removed(
 
         with lm.subscriber(broker, b"plant/+@group=billing") as member:
             for value in "abc":
-                assert broker.publish(topic="plant/a", text=value).status == 200
+                assert broker.publish(topic=f"plant/{value}", text=value).status == 200
             found = [member.forwarded() for _ in "abc"]
             member.answer(found[0], 1, b"no")
             while "dead:            1\n" not in run("show", "billing"):
@@ -93,13 +96,31 @@ def test_a_group_is_shown_reset_driven_again_and_removed(
             assert "lamamq    subscriber" in shown
             assert shown.endswith("1 member\n")
             assert run("redrive", "billing") == "1 message delivered again\n"
-            assert member.forwarded().payload == b"a"
+            again = member.forwarded()
+            assert again.payload == b"a"
+            member.answer(again, 1, b"no")
+            while "unacknowledged:  2" not in run("show", "billing"):
+                pass
+            assert (
+                commands.run("topics", "delete", "plant/a", "--yes", "--url", broker.url).code == 0
+            )
+            gone = commands.run("groups", "redrive", "billing", "--url", broker.url)
+            assert (gone.code, gone.out) == (0, "0 messages delivered again\n")
+            assert "1 dead letter not delivered again" in gone.err
+            assert "dead/billing" in gone.err
             assert run("reset", "billing", "--to", "1", "--yes") == (
                 "group billing goes on at offset 1\n"
             )
             assert [member.forwarded().payload for _ in "bc"] == [b"b", b"c"]
         broker.until(lambda: broker.server.broker.groups.figures("billing") is None)  # type: ignore[union-attr]
-        assert run("reset", "billing", "--to", "latest", "--yes").startswith("group billing goes")
+        for place in ("99999999", "latest"):  # it has no members now
+            done = run("reset", "billing", "--to", place, "--yes")
+            assert done == "group billing goes on at offset 6\n", "the end of the log"
+        for act in (("rm", "billing"), ("reset", "billing", "--to", "1")):
+            monkeypatch.setattr("sys.stdin", io.StringIO(""))
+            asked = commands.run("groups", *act, "--url", broker.url)
+            assert asked.code == 2
+            assert "there is no terminal to ask: confirm it with --yes" in asked.err
         assert json.loads(run("show", "billing", "--json"))["lag"] == 0
         assert run("rm", "billing", "--yes") == "group billing removed\n"
         assert run("ls") == "0 groups\n"
