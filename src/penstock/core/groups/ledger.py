@@ -25,7 +25,7 @@ at that moment, and acknowledgments of others do not prolong it.
 import dataclasses
 import heapq
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
@@ -193,7 +193,8 @@ class Ledger:
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their deliveries so far
-        self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
+        self.buried: OrderedDict[int, Failure] = OrderedDict()
+        """Offsets whose dead letters are not in the log yet."""
         self.dead: deque[int] = deque(dead, maxlen=GROUP_DEAD_MAX)
         self.changes = 0
         self.leased = 0
