@@ -468,6 +468,8 @@ AUDIT_TEXT_CHARACTERS_MAX: Final = 256
 """Text of one field in the audit log; the rest is cut."""
 AUDIT_LIST_ENTRIES_MAX: Final = 256
 """Entries of a list in the audit log."""
+LOGGED_NAMES_MAX: Final = 16
+"""Names in one log event; the audit log has all of them."""
 AUDIT_WAITING_EVENTS_MAX: Final = 4096
 """Events that wait for the disk; further ones are counted, not written."""
 AUDIT_WINDOW_SECONDS: Final = 60.0
