@@ -477,6 +477,8 @@ AUDIT_TEXT_CHARACTERS_MAX: Final = 256
 """Text of one field in the audit log; the rest is cut."""
 AUDIT_LIST_ENTRIES_MAX: Final = 256
 """Entries of a list in the audit log."""
+LOGGED_NAMES_MAX: Final = 16
+"""Names in one log event; the audit log has all of them."""
 AUDIT_WAITING_EVENTS_MAX: Final = 4096
 """Events that wait for the disk; further ones are counted, not written."""
 AUDIT_WINDOW_SECONDS: Final = 60.0
@@ -504,7 +506,11 @@ LAST_TOPICS_MAX: Final = TOPICS_MAX
 DEDUPE_SECONDS: Final = 120.0
 """How long the key of a message is known: a second message with it is not stored."""
 DEDUPE_KEYS_MAX: Final = 65_536
-"""Keys of messages that are known; of more, the oldest is forgotten."""
+"""Keys of messages that are known; of more, the oldest of the principal that has most, or of its
+address without credentials, is forgotten."""
+DEDUPE_STEP_KEYS: Final = 64
+DEDUPE_SWEEP_SECONDS: Final = 1.0
+"""Keys that are read or forgotten in one step, and least time between two searches for old ones."""
 DEDUPE_KEYS_CEILING: Final = 4_194_304
 """The highest value of that limit."""
 DEDUPE_KEY_BYTES_MAX: Final = 255

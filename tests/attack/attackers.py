@@ -53,6 +53,8 @@ class Target(msgspec.Struct, frozen=True):
     http: tuple[str, int]
     flight: str
     token: str
+    limited_token: str
+    """Credentials of another one, which has quotas too."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -251,6 +253,100 @@ def register_hooks(attacker: Attacker) -> None:
         peer.sendall(lm.register(1000 + index, b"door-%d" % index, 0, timeout_ms=60_000))
         attacker.acted(2)
     attacker.drain(peer, 1.0)
+
+
+@attack
+def join_groups(attacker: Attacker) -> None:
+    """Members that never acknowledge, leave messages to each other, and come back."""
+    while attacker.going:
+        peer, number = attacker.join_fleximq(token=attacker.target.token)
+        for index in range(40):
+            text = f"attack/groups/{index % 4}/#@group=attack.{index},earliest"
+            peer.sendall(fx.frame(fx.SUB, number, fx.topic(text)))
+            forbidden = f"honest/{index}@group=attack.stolen-{index}"
+            peer.sendall(fx.frame(fx.SUB, number, fx.topic(forbidden)))
+            peer.sendall(fx.frame(fx.SUB, number, fx.topic("attack/#@group=honest")))
+        for index in range(200):
+            name = fx.topic(f"attack/groups/{index % 4}/{index}")
+            peer.sendall(fx.frame(fx.PUB, number, name, pack(bytes(KIB))))
+        for delivery in range(100):
+            header = fx.routing((1, "/nack")) | fx.request(str(delivery))
+            peer.sendall(fx.frame(fx.REQ, number, header, pack(delivery)))
+        attacker.acted(420)
+        attacker.drain(peer, 0.5)
+        peer.close()
+
+
+@attack
+def crowd_services(attacker: Attacker) -> None:
+    """Servers that never answer, or leave; requests to all of them; forged answers."""
+    while attacker.going:
+        server, served = attacker.join_fleximq(token=attacker.target.token)
+        peer, number = attacker.join_fleximq(token=attacker.target.token)
+        for index in range(100):
+            for path in (f"/attack/{index}", f"/honest/{index}", "/" + "x/" * 200):
+                header = fx.routing((1, "/serve")) | fx.request(f"s{index}{len(path)}")
+                server.sendall(fx.frame(fx.REQ, served, header, pack(path)))
+            topic = f"service/serve/attack/{index}"
+            server.sendall(fx.frame(fx.SUB, served, fx.topic(topic)))
+        for index in range(300):
+            header = fx.routing((1, f"/attack/{index % 100}")) | fx.request(f"r{index}")
+            peer.sendall(fx.frame(fx.REQ, number, header, pack(bytes(KIB))))
+            asked = f"{index} attack/reply\n".encode()
+            topic = fx.topic(f"service/request/attack/{index}")
+            peer.sendall(fx.frame(fx.PUB, number, topic, pack(asked)))
+            forged = fx.routing((1000 + index, "")) | fx.correlation(f"r{index}")
+            peer.sendall(fx.frame(fx.REP, number, forged, pack(b"forged")))
+        header = fx.routing((1, "/services")) | fx.request("services")
+        peer.sendall(fx.frame(fx.REQ, number, header))
+        attacker.acted(1300)
+        attacker.drain(peer, 0.3)
+        attacker.drain(server, 0.3)
+        server.close()
+        peer.close()
+
+
+@attack
+def use_up_keys_of_messages(attacker: Attacker) -> None:
+    """More keys than are remembered, so that those of others are forgotten."""
+    peer, number = attacker.join_fleximq(token=attacker.target.token)
+    value = pack(b"")
+    while attacker.going:
+        first = attacker.chance.getrandbits(60)
+        frames = b"".join(
+            fx.frame(
+                fx.PUB,
+                number,
+                {"topic": "attack/keys", "penstock-dedupe": f"{first + index}"},
+                value,
+            )
+            for index in range(1000)
+        )
+        peer.sendall(frames)
+        for key in ("", "x" * 256, "same"):
+            header = {"topic": "attack/keys", "penstock-dedupe": key}
+            peer.sendall(fx.frame(fx.PUB, number, header, value))
+        attacker.acted(1003)
+        attacker.drain(peer, 0.05)
+
+
+@attack
+def exceed_quotas(attacker: Attacker) -> None:
+    """A principal that is at all of its quotas all the time."""
+    token = attacker.target.limited_token
+    while attacker.going:
+        peers = []
+        for _ in range(20):
+            with contextlib.suppress(OSError):
+                peers.append(attacker.join_fleximq(token=token))
+        for peer, number in peers:
+            frame = fx.frame(fx.PUB, number, fx.topic("attack/quota"), pack(bytes(16 * KIB)))
+            with contextlib.suppress(OSError):
+                peer.sendall(frame * 50)
+            attacker.acted(50)
+        for peer, _ in peers:
+            attacker.drain(peer, 0.05)
+            peer.close()
 
 
 # --- Memory ---------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ MIB: Final = 1 << 20
 TLS: Final = Path(__file__).parents[1] / "support" / "tls"
 BUDGET_BYTES: Final = 512 * MIB
 TOKEN: Final = "the attackers' own token"  # noqa: S105
+LIMITED_TOKEN: Final = "the limited attackers' token"  # noqa: S105
 CALM_SHARE: Final = 0.25
 """The part of the time in which there are no attackers."""
 ELSEWHERE_SHARE: Final = 0.1
@@ -105,6 +106,13 @@ name = "attacker"
 token = "{TOKEN}"
 [[principal.rule]]
 allow = ["publish", "subscribe", "request", "serve", "group"]
+topics = ["attack/#", "service/request/attack/#", "service/serve/attack/#"]
+[[principal]]
+name = "limited"
+token = "{LIMITED_TOKEN}"
+quota = {{ connections_max = 5, messages_per_second_max = 100, stored_bytes_max = 1_000_000 }}
+[[principal.rule]]
+allow = ["publish"]
 topics = ["attack/#"]
 [anonymous]
 [[anonymous.rule]]
@@ -184,6 +192,7 @@ class Broker:
             http=self.place("http"),
             flight=f"grpc://{host}:{port}",
             token=TOKEN,
+            limited_token=LIMITED_TOKEN,
         )
 
     @property

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -34,12 +34,14 @@ from penstock.server.flight.sink_files import SinkFiles, Task
 from penstock.storage.arrow.format.file_names import index_path, segment_path
 from penstock.storage.arrow.format.index_file import StaleIndex, load_index, load_summary
 from penstock.storage.arrow.format.segment import (
+    END_OF_STREAM,
     HEAD_BYTES_MAX,
     BadHead,
     BadRowGroup,
     RowGroup,
     buffer_regions,
     check_row_group,
+    encode_row_group,
     parse_head,
     parse_row_group,
 )
@@ -49,13 +51,28 @@ from penstock.storage.arrow.read.columns import ColumnReader
 from penstock.storage.arrow.read.pieces import plan, read_pieces
 from penstock.storage.arrow.read.records import count_topics, plain_records, record_batches
 from penstock.storage.arrow.recover.verify import verify
+from penstock.storage.arrow.write.merged_rows import MergedRows, columns_of
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.storage.kafka.records import (
+    HEAD_HEADER,
+    REFERENCE_FORMAT,
+    REFERENCE_HEADER,
+    BadRecord,
+    Heads,
+    Reference,
+    RowGroupRecord,
+    private_records,
+)
+from penstock.storage.rows import read_whole_batch
 from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
 from tests.fuzz.arrow_mutate import damaged, messages, set_number
 from tests.fuzz.test_flight_rows import seeds as row_seeds
 from tests.support.agreement import kernel_encode, new_topics
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WORDS = stored.SegmentWords(PROTOCOLS, KINDS)
@@ -283,6 +300,87 @@ def _check_group(data: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+# --- Row groups that are merged, and those in Kafka -----------------------------------------------
+
+HEADS = Heads(7, 0, lambda _: None)
+
+
+class _Message:
+    """See confluent_kafka.Message: a record with a value."""
+
+    def __init__(self, value: bytes, name: str, header: bytes) -> None:
+        self._value = value
+        self._headers = [(name, header)]
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+    def offset(self) -> int:
+        return 7
+
+    def value(self) -> bytes:
+        return self._value
+
+
+def _damaged_alone(seed: bytes, choose: random.Random) -> bytes:
+    """A damaged row group without an end of the stream."""
+    data = _damaged_group(seed, choose)
+    try:
+        return data[: parse_row_group(data).size]
+    except BadRowGroup:
+        return data
+
+
+def _check_merged(data: bytes) -> bool:
+    """Merge a row group with itself, as row groups behind each other are merged."""
+    try:
+        group = parse_row_group(data)
+        if not check_row_group(data, group):
+            return False
+        rows = MergedRows()
+        with pa.ipc.open_stream(b"".join([HEADS.own, data, data, END_OF_STREAM])) as reader:
+            for _ in range(2):
+                rows.add(read_whole_batch(reader))
+        found = rows.joined()
+        found.validate(full=True)
+        encoded = encode_row_group(columns_of(found, 0), previous=0, synced=0)
+        made = b"".join(encoded.buffers)
+        assert check_row_group(made, parse_row_group(made))
+        with pa.ipc.open_stream(b"".join([HEADS.own, made, END_OF_STREAM])) as reader:
+            equal = read_whole_batch(reader).equals(found)
+    except (BadRowGroup, pa.ArrowException, OSError, StopIteration):
+        return False
+    return equal  # otherwise the broker leaves the segment as it is
+
+
+def _kafka_records() -> Sequence[bytes]:
+    reference = Reference(0, 3, 1_700_000_000_000_000, 12, "a/#", "penstock-a", 5)
+    return [*_row_groups(), msgspec.json.encode(reference)]
+
+
+def _damaged_record(seed: bytes, choose: random.Random) -> bytes:
+    if seed.startswith(b"{"):
+        return _damaged_request(seed, choose)
+    return _damaged_alone(seed, choose)
+
+
+def _check_record(data: bytes) -> bool:
+    header = HEAD_HEADER, HEADS.own_name.encode()
+    if data.startswith(b"{"):
+        header = REFERENCE_HEADER, REFERENCE_FORMAT
+    try:
+        record = HEADS.read(cast("Message", _Message(data, *header)))
+        assert record.base_offset <= record.end_offset or not data.startswith(b"{")
+        if not isinstance(record, RowGroupRecord):
+            return True
+        assert record.latest_us is not None
+        private_records(record)
+        _touch(record.batch(SCHEMA.names))
+    except BadRecord:
+        return False
+    return _check_group(data)
 
 
 # --- Segments and indexes of a folder -------------------------------------------------------------
@@ -550,13 +648,16 @@ SURFACES: dict[str, Surface] = {
     "rows": Surface(_row_streams, damaged, _check_stream),
     "staged": Surface(_staged_seeds, _damaged_staged, _check_staged),
     "row-group": Surface(_row_groups, _damaged_group, _check_group),
+    "merged": Surface(_row_groups, _damaged_alone, _check_merged),
+    "kafka-record": Surface(_kafka_records, _damaged_record, _check_record),
     "index": Surface(_indexes, _damaged_index, _check_index),
     "segment": Surface(_segments, _damaged_segment, _check_segment),
     "open-segment": Surface(_segments, _damaged_segment, _check_open_segment),
     "files": Surface(_beside, _damaged_file, _check_file),
 }
 SHARES = {
-    "request": 250, "rows": 350, "staged": 150, "row-group": 240, "index": 8, "segment": 1,
+    "request": 250, "rows": 350, "staged": 150, "row-group": 140, "merged": 50,
+    "kafka-record": 50, "index": 8, "segment": 1,
     "open-segment": 1, "files": 1,
 }  # fmt: skip
 """How often each surface is tried: those that read a folder take longer."""

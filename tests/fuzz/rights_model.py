@@ -20,28 +20,39 @@ from penstock.server.config import (
 from penstock.server.credentials import hash_key
 
 ACTIONS = ("publish", "subscribe", "request", "serve", "hook", "group", "administer")
-TOPICS = ("a", "a/b", "a/c", "s", "s/x", "s/x/y")
-PATTERNS = ("#", ">", "a/#", "a/+", "+", "*/x", "s/#", "s/+", "+/+", "s/+/y", *TOPICS)
+TOPICS = ("a", "a/b", "a.b", "a/c", "s", "s/x", "s.x/y", "s/x/y")
+PATTERNS = ("#", ">", "a/#", "a/+", "+", "*/x", "s/#", "s.+", "s.>", "+/+", "+.*", "s/+.y", *TOPICS)
 PATHS = ("/a", "/a/b", "s/x", "/s", "")
-GROUPS = ("a", "s", "x")
+GROUPS = ("a", "x")
+"""Groups of readers of tables."""
+MEMBER_GROUPS = {"s": "s.#", "y": "+/+"}
+"""Groups of clients, with their patterns."""
+SERVICES = ("/a", "/s/x", "/s.x")
 AREAS = ("clients", "log", "stats")
 PEOPLE = ("ann", "bob")
 ANONYMOUS = "anonymous"
 
+_SEPARATED_MAX = 3
+"""Levels up to which names have all separators; a longer one stands in no pattern as it is."""
 _NAMES = [
-    "/".join(levels)
+    "".join(map("".join, zip(levels, (*separators, ""), strict=True)))
     for depth in range(1, 5)
     for levels in itertools.product("abcsxy~", repeat=depth)
-] + list(AREAS)
+    for separators in itertools.product("/." if depth <= _SEPARATED_MAX else "/", repeat=depth - 1)
+] + [*AREAS, *(f"groups/{name}" for name in (*GROUPS, *MEMBER_GROUPS))]
 
 
 @cache
 def names_of(pattern: str) -> frozenset[str]:
     """All names that a pattern matches, or the name itself."""
-    wanted = pattern.split("/")
+    wanted = _levels(pattern)
     if not {"#", ">", "+", "*"} & set(wanted):
         return frozenset({pattern})
-    return frozenset(name for name in _NAMES if _matches(wanted, name.split("/")))
+    return frozenset(name for name in _NAMES if _matches(wanted, _levels(name)))
+
+
+def _levels(name: str) -> list[str]:
+    return name.replace(".", "/").split("/")
 
 
 def _matches(wanted: list[str], levels: list[str]) -> bool:

@@ -12,10 +12,12 @@ import itertools
 import random
 import sys
 import tempfile
+import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -31,9 +33,11 @@ from penstock.storage.options import DurabilityRules, LogOptions
 from tests.fuzz.rights_model import (
     ANONYMOUS,
     GROUPS,
+    MEMBER_GROUPS,
     PATHS,
     PATTERNS,
     PEOPLE,
+    SERVICES,
     TOPICS,
     Model,
     names_of,
@@ -53,6 +57,7 @@ from tests.support.settling_peers import (
 CHANNELS = dict(enumerate(TOPICS, 1))
 CHANNEL_OF = {topic: channel for channel, topic in CHANNELS.items()}
 READ_OFFSETS_MAX = 40
+REPLAY_SECONDS_MAX = 5.0
 HOW = {
     "fleximq": "PUB",
     "lamamq": "FORWARD",
@@ -65,6 +70,9 @@ HOW = {
 class Client:
     """A connected client, and what the model expects it to get."""
 
+    published: ClassVar[dict[bytes, str]] = {}
+    """Topics of all values that were published."""
+
     def __init__(self, kind: str, who: str, peer: SettlingPeer) -> None:
         self.kind = kind
         self.who = who
@@ -73,6 +81,9 @@ class Client:
         self.hooks: list[tuple[str, str | None]] = []  # event and topic
         self.expected: list[Got] = []
         self.refusals = 0
+        self.groups: set[str] = set()
+        self.services: set[str] = set()
+        self.replays = False
 
     def follows(self, topic: str) -> bool:
         return any(topic in names_of(pattern) for pattern in self.subscriptions)
@@ -83,14 +94,35 @@ class Client:
         expected, self.expected = self.expected, []
         if self.kind == "rheos1":
             expected = [got._replace(topic="") for got in expected]
+        ends = time.monotonic() + REPLAY_SECONDS_MAX
+        while self.replays and len(found) < len(expected) and time.monotonic() < ends:
+            more, refused = self.peer.settle()
+            found += more
+            refusals += refused
+        if self.groups:
+            found = self._without_group(found, expected)
         assert found == expected, f"{self} got {found}, expected {expected}"
         assert refusals == self.refusals, (
             f"{self} was refused {refusals} times, not {self.refusals}"
         )
         self.refusals = 0
 
+    def _without_group(self, found: list[Got], expected: list[Got]) -> list[Got]:
+        """Take out what came by groups, which share it out; raise AssertionError for others."""
+        left, rest = list(expected), []
+        for got in found:
+            if left and got == left[0]:
+                rest.append(left.pop(0))
+                continue
+            topic = self.published.get(got.value)
+            allowed = any(topic in names_of(MEMBER_GROUPS[name]) for name in self.groups)
+            assert allowed, f"{self} got {got} by a group"
+            assert got.topic in {"", topic}
+        return rest
+
     def __repr__(self) -> str:
-        return f"{self.kind} of {self.who} {sorted(self.subscriptions)} {self.hooks}"
+        shown = f"{self.kind} of {self.who} {sorted(self.subscriptions)} {self.hooks}"
+        return f"{shown} groups {sorted(self.groups)} services {sorted(self.services)}"
 
 
 class World:
@@ -100,6 +132,8 @@ class World:
         self.broker = broker
         self.counter = itertools.count(1)
         self.groups: set[str] = set()
+        self.joined: set[str] = set()
+        self.last: dict[str, bytes] = {}  # values of topics, in the order of their offsets
         self.flights = {who: FlightClient(broker.endpoint, token=who) for who in PEOPLE}
         self.flights[ANONYMOUS] = FlightClient(broker.endpoint)
         for topic in TOPICS:
@@ -109,6 +143,24 @@ class World:
     def close(self) -> None:
         for flight in self.flights.values():
             flight.close()
+
+    def leave_groups(self) -> None:
+        """Remove the groups of clients, so that what they have not read does not come later."""
+        groups = self.broker.server.broker.groups
+        assert groups is not None
+        for name in self.joined:
+            removed = threading.Event()
+
+            def remove(name: str = name, removed: threading.Event = removed) -> None:
+                if name in groups:
+                    for session in groups.remove(name, lambda _: removed.set()):
+                        session.end()
+                else:
+                    removed.set()
+
+            self.broker.call(remove)
+            assert removed.wait(REPLAY_SECONDS_MAX)
+        self.joined.clear()
 
     def reload(self, dice: random.Random) -> Model:
         config = random_config(dice)
@@ -127,6 +179,8 @@ class Sequence:
         self.peers: list[SettlingPeer] = []
         self.pending: list[tuple[str, Client, Client]] = []  # id, requester, target
         self.steps: list[str] = [f"seed {seed}"]
+        self.history: list[tuple[str, bytes]] = []
+        self.start = world.broker.call(lambda: world.broker.server.broker.log.next_offset)
 
     @property
     def model(self) -> Model:
@@ -147,6 +201,7 @@ class Sequence:
         finally:
             for peer in self.peers:
                 peer.socket.close()
+            self.world.leave_groups()
 
     def _note(self, text: str) -> None:
         self.steps.append(text)
@@ -213,14 +268,21 @@ class Sequence:
             "fleximq": [
                 self._publish, self._publish, self._subscribe, self._subscribe, self._routed,
                 self._notify, self._broadcast, self._request, self._reply, self._ask_broker,
+                self._join, self._replay, self._serve, self._serve, self._ask_service,
             ],
-            "lamamq": [self._publish, self._publish, self._subscribe, self._hook, self._hook],
+            "lamamq": [
+                self._publish, self._publish, self._subscribe, self._hook, self._hook, self._join,
+                self._replay,
+            ],
+            "herald": [self._publish, self._subscribe],
         }  # fmt: skip
         if not self.clients or self.dice.random() < 0.2:
             self.dice.choice(everyone)()
             return
         client = self.dice.choice(self.clients)
-        operation = self.dice.choice(mine.get(client.kind, [self._publish, self._subscribe]))
+        operation = self.dice.choice(
+            mine.get(client.kind, [self._publish, self._subscribe, self._join, self._replay])
+        )
         self._note(f"{operation.__name__} by {client}")
         operation(client)
         if client in self.clients:
@@ -247,6 +309,10 @@ class Sequence:
             client.refusals += 1
 
     def _delivered(self, topic: str, value: bytes, *, sender: Client | None) -> None:
+        Client.published[value] = topic
+        self.history.append((topic, value))
+        self.world.last.pop(topic, None)
+        self.world.last[topic] = value
         self._told("push", topic, value, sender=sender)
         for client in self.clients:
             if client.follows(topic):
@@ -281,6 +347,49 @@ class Sequence:
             return
         self._told("subscribe", pattern, b"", sender=client)
         client.subscriptions.add(pattern)
+
+    def _ask_subscribe(self, client: Client, text: str) -> None:
+        match client.kind:
+            case "fleximq":
+                client.peer.say(fx.SUB, fx.topic(text))
+            case "lamamq":
+                client.peer.ask(lama.subscribe(0, text.encode()))
+            case _:
+                client.peer.ask(SUBSCRIBE, text)
+
+    def _join(self, client: Client) -> None:
+        name, pattern = self.dice.choice(sorted(MEMBER_GROUPS.items()))
+        self._note(f"  {pattern} {name}")
+        if name in client.groups:
+            return
+        self._ask_subscribe(client, f"{pattern}@group={name}")
+        may = self.model.may
+        if not (may(client.who, "subscribe", pattern) and may(client.who, "group", name)):
+            client.refusals += 1
+            return
+        self._told("subscribe", pattern, b"", sender=client)
+        client.groups.add(name)
+        self.world.joined.add(name)
+
+    def _replay(self, client: Client) -> None:
+        """Subscribe to history, with a client that has no subscription yet."""
+        if client.subscriptions or client.groups:
+            return
+        pattern = self.dice.choice(PATTERNS)
+        last = self.dice.random() < 0.5
+        text = f"{pattern}@last" if last else f"{pattern}@#{self.start}"
+        self._note(f"  {text}")
+        self._ask_subscribe(client, text)
+        if not self.model.may(client.who, "subscribe", pattern):
+            client.refusals += 1
+            return
+        self._told("subscribe", pattern, b"", sender=client)
+        client.subscriptions.add(pattern)
+        client.replays = True
+        messages = self.world.last.items() if last else self.history
+        for topic, value in messages:
+            if topic in names_of(pattern):
+                client.expected.append(Got(HOW[client.kind], topic, value))
 
     # --- fleximq ------------------------------------------------------------------------------
 
@@ -366,6 +475,32 @@ class Sequence:
         else:
             client.refusals += 1
 
+    def _serve(self, client: Client) -> None:
+        path = self.dice.choice(SERVICES)
+        self._note(f"  {path}")
+        if any(path in each.services for each in self.clients):
+            return  # which of several servers gets a request is not of interest here
+        client.peer.say(fx.REQ, fx.routing((1, "/serve")), fx.request("s"), payload=fx.pack(path))
+        if self.model.may_serve(client.who, path):
+            client.services.add(path)
+        else:
+            client.refusals += 1
+
+    def _ask_service(self, client: Client) -> None:
+        path, value = self.dice.choice(SERVICES), self._value()
+        identifier = value.decode()
+        self._note(f"  {path} {value!r}")
+        client.peer.say(
+            fx.REQ, fx.routing((1, path)), fx.request(identifier), payload=fx.pack(value)
+        )
+        servers = [each for each in self.clients if path in each.services]
+        may = self.model.may_request(client.who, path)
+        if not may or not servers or not self.model.may_serve(servers[0].who, path):
+            client.refusals += 1
+            return
+        servers[0].expected.append(Got("REQ", path, value))
+        self.pending.append((identifier, client, servers[0]))
+
     def _ask_broker(self, client: Client) -> None:
         path = self.dice.choice(("/clients", "/stats", "/topics", "/time"))
         self._note(f"  {path}")
@@ -406,7 +541,19 @@ class Sequence:
         who = self.dice.choice((*PEOPLE, ANONYMOUS))
         token = None if who == ANONYMOUS else who
         broker = self.world.broker
-        what = self.dice.choice(("publish", "publish", "topics", "groups", "clients", "log"))
+        what = self.dice.choice(
+            (
+                "publish",
+                "publish",
+                "topics",
+                "groups",
+                "clients",
+                "log",
+                "messages",
+                "services",
+                "change",
+            )
+        )
         self._note(f"http {what} by {who}")
         match what:
             case "publish":
@@ -421,6 +568,21 @@ class Sequence:
                 status, answer = broker.http(token, "/api/topics?limit=1000")
                 assert status == 200
                 self._check_topics(who, [each["name"] for each in answer["topics"]], "subscribe")
+            case "messages":
+                pattern = self.dice.choice(PATTERNS)
+                path = f"/api/messages?limit=50&topic={urllib.parse.quote(pattern, safe='')}"
+                status, answer = broker.http(token, path)
+                assert status == (200 if self.model.may(who, "subscribe", pattern) else 403)
+                for each in answer.get("messages", ()):
+                    # Messages between clients have no topic, and are part of everything.
+                    topic = each["topic"] or "~"
+                    assert topic in names_of(pattern), f"{who} reads {each} by {pattern}"
+            case "services":
+                status, answer = broker.http(token, "/api/services")
+                assert status == 200
+                self._check_services(who, {each["path"] for each in answer["services"]})
+            case "change":
+                self._change_group(who, token)
             case "groups":
                 status, answer = broker.http(token, "/api/groups")
                 self._check_groups(who, {each["name"] for each in answer["groups"]})
@@ -428,7 +590,33 @@ class Sequence:
                 status, _ = broker.http(token, f"/api/{what}")
                 assert status == (200 if self.model.may(who, "administer", what) else 403)
 
+    def _check_services(self, who: str, seen: set[str]) -> None:
+        model = self.model
+        visible = {
+            path for path in SERVICES if model.may_request(who, path) or model.may_serve(who, path)
+        }
+        assert seen <= visible, f"{who} sees the services {seen}"
+        mine = {path for client in self.clients for path in client.services}
+        assert visible & mine <= seen, f"{who} does not see the services {visible & mine}"
+
+    def _change_group(self, who: str, token: str | None) -> None:
+        group = self.dice.choice(GROUPS)
+        method, what = self.dice.choice(
+            (("POST", "/reset?to=latest"), ("POST", "/redrive"), ("DELETE", ""))
+        )
+        self._note(f"  {method} {group}{what}")
+        status = self.world.broker.status(token, method, f"/api/groups/{group}{what}")
+        if not self.model.may(who, "administer", f"groups/{group}"):
+            assert status == 403
+            return
+        # A group of readers of tables has no dead letters, and may not be there.
+        assert status in ((409, 404) if what == "/redrive" else (200, 404))
+        if method == "DELETE":
+            assert (status == 200) == (group in self.world.groups)
+            self.world.groups.discard(group)
+
     def _check_groups(self, who: str, seen: set[str]) -> None:
+        seen = seen - MEMBER_GROUPS.keys()
         expected = {each for each in self.world.groups if self.model.may(who, "group", each)}
         assert seen == expected, f"{who} sees the groups {seen}, not {expected}"
 
@@ -491,6 +679,11 @@ class Sequence:
                 not model.may(client.who, right, topic or "#")
                 for _, topic in client.hooks
                 for right in ("hook", "subscribe")
+            )
+            forbidden = forbidden or any(
+                not model.may(client.who, "group", name)
+                or not model.may(client.who, "subscribe", MEMBER_GROUPS[name])
+                for name in client.groups
             )
             if forbidden:
                 self._closed(client)

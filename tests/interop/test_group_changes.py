@@ -1,5 +1,6 @@
 """Changes of consumer groups over HTTP, the rights that they need, and what the audit log has."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from penstock.ports import AuditEvent, Subscription
 from penstock.storage.group_offsets import GroupOffsets
 from tests.support import lamamq_bytes as lm
 from tests.support.flight import serve_tables
-from tests.support.http_live import HttpBroker
+from tests.support.http_live import JSON, HttpBroker
 
 SECONDS_MAX = 60.0
 GROUP = b"orders/#@group=billing"
@@ -27,11 +28,12 @@ class Events:
     """See ports.Audit; it keeps what it gets."""
 
     def __init__(self) -> None:
-        self.acts: list[tuple[object, object]] = []
+        self.acts: list[tuple[object, ...]] = []
 
     def record(self, event: AuditEvent, /, **fields: object) -> None:
         if event is AuditEvent.ADMINISTERED:
-            self.acts.append((fields["act"], fields["name"]))
+            outcome = fields["reason"] or fields["outcome"]
+            self.acts.append((fields["act"], fields.get("name", fields.get("names")), outcome))
 
 
 def administrator() -> GatewayOptions:
@@ -62,10 +64,68 @@ def test_changes_are_in_the_audit_log_and_members_are_disconnected(tmp_path: Pat
             member.expect_close()
         assert broker.get("/api/groups").json() == {"groups": []}
     assert audit.acts == [
-        ("resetGroup", "billing"),
-        ("redriveGroup", "billing"),
-        ("removeGroup", "billing"),
+        ("resetGroup", "billing", "done"),
+        ("redriveGroup", "billing", "done"),
+        ("removeGroup", "billing", "done"),
     ]
+
+
+def test_an_act_that_takes_effect_and_fails_is_in_the_audit_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = Events()
+    with (
+        HttpBroker(data=tmp_path, audit=audit, web_options=administrator()) as broker,
+        lm.subscriber(broker, GROUP) as member,
+    ):
+        groups = broker.server.broker.groups
+        assert groups is not None
+        reset = groups.reset
+
+        def unstored(name: str, offsets: dict[int, int], then: Callable[..., None]) -> None:
+            reset(name, offsets, lambda _: then(OSError("disk full")))
+
+        def unanswered(name: str, offsets: dict[int, int], _: Callable[..., None]) -> None:
+            reset(name, offsets, lambda _: None)
+
+        broker.publish(topic="orders/1", text="a")
+        assert member.forwarded().payload == b"a"
+        monkeypatch.setattr(groups, "reset", unstored)
+        path = "/api/groups/billing/reset?to=earliest"
+        assert broker.ask("POST", path).error()[:2] == (503, "log-unavailable")
+        assert member.forwarded().payload == b"a"  # it has taken effect
+        monkeypatch.setattr(groups, "reset", unanswered)
+        monkeypatch.setattr("penstock.server.http.application.HTTP_REQUEST_SECONDS_MAX", 0.3)
+        assert broker.ask("POST", path).error()[:2] == (503, "timed-out")
+    assert audit.acts == [
+        ("resetGroup", "billing", "log-unavailable"),
+        ("resetGroup", "billing", "timed-out"),
+    ]
+
+
+def test_deleted_topics_are_named_also_if_a_later_one_cannot_be_deleted() -> None:
+    audit = Events()
+    with (
+        capture_logs() as logged,
+        HttpBroker(audit=audit, web_options=administrator()) as broker,
+    ):
+        names = [f"old/{number}" for number in range(300)]
+        create = broker.server.broker.topics.intern
+        broker.call(lambda: [create(name) for name in [*names, "a", "b"]])
+        body = json.dumps({"names": [*names, "missing"]}).encode()
+        answer = broker.ask("POST", "/api/delete-topics", body=body, headers=JSON)
+        assert answer.json() == {"topics": 300}
+        body = json.dumps({"names": ["a", "channel/7", "b"]}).encode()
+        answer = broker.ask("POST", "/api/delete-topics", body=body, headers=JSON)
+        assert answer.error()[:2] == (409, "topic-has-channel")
+    assert audit.acts == [
+        ("deleteTopics", names[:256], "done"),
+        ("deleteTopics", names[256:], "done"),
+        ("deleteTopics", ["a"], "topic-has-channel"),
+    ]
+    first, second = [each for each in logged if each["event"] == "topics deleted"]
+    assert (first["topics"], first["names"]) == (300, names[:16])
+    assert (second["topics"], second["names"]) == (1, ["a"])
 
 
 @pytest.mark.parametrize(

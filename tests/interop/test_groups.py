@@ -326,6 +326,23 @@ def test_answers_that_come_together_with_pushes_all_count(broker: LiveBroker, or
         take(peer, *values[30:])
 
 
+def test_a_refused_member_is_told_to_no_hook_and_loads_no_group(tmp_path: Path) -> None:
+    """Once broken: hooks saw the subscription, and the state of the group was read for it."""
+    rules = (Rule(allow=False, actions=frozenset({Action.GROUP}), pattern="billing"),)
+    options = GatewayOptions(anonymous=Principal("anonymous", rules, is_anonymous=True))
+    with LiveBroker(data=tmp_path, options=options) as live:
+        groups = live.server.broker.groups
+        assert groups is not None
+        with LamaPeer(live) as watcher, LamaPeer(live) as peer:
+            peer.join().request(lama.subscribe(0, GROUP), error=lama.BAD_REQUEST)
+            kind = lama.SUBSCRIBED
+            watcher.join().request(lama.register(0, b"watch", kind, strategy=lama.TELL))
+            peer.request(lama.subscribe(1, GROUP), error=lama.BAD_REQUEST)
+            peer.request(lama.subscribe(2, b"orders/7"))
+            assert watcher.forwarded().topic == b"orders/7"
+        assert not live.call(lambda: dict(groups._opened))
+
+
 @pytest.fixture
 def unwritable(tmp_path: Path) -> Iterator[LiveBroker]:
     """A broker that cannot store groups: a file is where their folder would be."""

@@ -241,6 +241,38 @@ def test_large_payloads_of_many_small_values() -> None:
                 peer.say(fx.PING, fx.keepalive(1))
 
 
+def test_keys_of_messages_that_expire_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once broken: 1.2 s to forget 65,536 keys."""
+    seconds = 600.0
+    with (
+        bounded(CLIENT_SECONDS_MAX, settings=BrokerSettings(dedupe_seconds=seconds)) as broker,
+        FleximqPeer(broker.address) as peer,
+    ):
+        peer.socket.settimeout(60)
+        count = sized(20_000, 65_000)
+        for first in range(0, count, 500):
+            headers = (
+                {"topic": "t", "penstock-dedupe": f"k{number}"}
+                for number in range(first, first + 500)
+            )
+            frames = (
+                fx.frame(fx.PUB, peer.number, each, fx.pack(b"x"), reserved=bytes(16))
+                for each in headers
+            )
+            peer.send(b"".join(frames))
+        peer.settle()
+        keys = broker.server.broker.deduplication
+        assert broker.call(lambda: len(keys)) == count
+        monkeypatch.setattr(keys, "_window_us", 0)
+        monkeypatch.setattr(keys, "_sweep_at_us", 0)
+        peer.say(fx.PUB, {"topic": "t", "penstock-dedupe": "last"}, payload=fx.pack(b"x"))
+        peer.settle()
+        ends = time.monotonic() + 30
+        while broker.call(lambda: len(keys)) > 1 and time.monotonic() < ends:
+            time.sleep(0.01)
+        assert broker.call(lambda: len(keys)) <= 1
+
+
 # --- Crowds ---------------------------------------------------------------------------------------
 
 

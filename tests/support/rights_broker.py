@@ -56,6 +56,16 @@ class RightsBroker(HttpBroker):
     def flight(self, token: str | None = None) -> FlightClient:
         return FlightClient(self.endpoint, token=token)
 
+    def status(self, token: str | None, method: str, path: str) -> int:
+        """Send a request without a body; return the status of the answer."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        connection = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=5)
+        try:
+            connection.request(method, path, headers=headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
     def http(self, token: str | None, path: str, **message: Any) -> tuple[int, Any]:
         """Ask for a path, or with a message publish it; return status and answer."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}

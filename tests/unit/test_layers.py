@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 # From the ground up; a layer may import from the layers before it and from itself. Names in one
 # layer do not see each other. Those that are not built yet have their place already.
 LAYERS = [
-    {"closeable", "model", "limits"},
+    {"closeable", "environment", "model", "limits"},
     {"errors", "middleware", "protocols"},
     {"tracing"},
     {"memory", "patterns", "positions", "replay", "service_messages", "settings"},

@@ -23,10 +23,14 @@ from tools.mutate.runs import Result, Run, preload, run_all
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "penstock"
-FOLDERS: Final = ("core", "storage", "gateway", "server", "transport", "spark", "pipeline")
+FOLDERS: Final = (
+    "core", "memory", "storage", "gateway", "server", "transport", "tracing", "console", "spark",
+    "pipeline",
+)  # fmt: skip
 TESTS: Final = (
     "tests/unit/core", "tests/unit/storage", "tests/unit/gateway", "tests/unit/server",
-    "tests/unit/transport", "tests/unit/test_replay.py", "tests/unit/test_expressions.py",
+    "tests/unit/transport", "tests/unit/tracing", "tests/unit/console", "tests/unit/test_memory.py",
+    "tests/unit/test_replay.py", "tests/unit/test_expressions.py",
     "tests/unit/cli/log", "tests/conformance", "tests/interop", "tests/golden", "tests/sim",
     "tests/fuzz/test_flight_rows.py", "tests/crash/test_failing_disk.py",
     "tests/crash/test_slow_disk.py", "tests/crash/test_power_cut.py",
@@ -38,6 +42,7 @@ FOREIGN_THREADS: Final = {
         "tests/unit/server/test_flight",
         "tests/fuzz/test_flight",
     ),
+    "console/query_worker": ("tests/unit/console/test_query_processes",),
     "spark": ("tests/spark",),
     "pipeline": ("tests/pipeline",),
 }

@@ -42,7 +42,7 @@ cdef class TopicTable:
     cdef uint32_t owner_quota      # topics that it may have; 0 for owner_topics_max
     cdef list owners               # by number
     cdef dict shares               # number and bytes of the topics of each owner
-    cdef dict removed_names        # hashes, the oldest first
+    cdef object removed_names      # hashes, the oldest first
     cdef dict unlisted             # names of earlier versions that scans must not find, with numbers
 
     cdef uint32_t add(self, str name) except? 0xFFFFFFFF

@@ -6,6 +6,7 @@ number, such as permits and routes, need no cleaning.
 """
 
 import os
+from collections import OrderedDict
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -50,7 +51,7 @@ cdef class TopicTable:
         self.names = []
         self.owners = []
         self.shares = {}
-        self.removed_names = {}
+        self.removed_names = OrderedDict()
         self.unlisted = {}
         if not names_open(&self.by_name, seed) or not names_open(&self.by_binary_name, seed):
             raise MemoryError
@@ -171,7 +172,7 @@ cdef class TopicTable:
     def mark_removed(self, str name not None):
         self.removed_names[hash(name)] = None
         if len(self.removed_names) > TOPICS_REMOVED_MAX:
-            del self.removed_names[next(iter(self.removed_names))]
+            self.removed_names.popitem(last=False)
 
     cdef int charge(self, str owner, Py_ssize_t topics, Py_ssize_t size) except -1:
         number, total = self.shares.get(owner, (0, 0))

@@ -19,10 +19,17 @@ __all__ = [
     "SESSION_SECONDS_MAX",
     "SORTED_TOPICS_MAX",
     "SQL_CHARACTERS_MAX",
+    "SQL_DESCRIPTORS_MAX",
+    "SQL_MEMORY_BYTES_MAX",
     "SQL_MESSAGES_MAX",
     "SQL_MESSAGES_PAGE",
+    "SQL_NICENESS",
+    "SQL_QUERIES_MAX",
+    "SQL_REQUEST_BYTES_MAX",
+    "SQL_RESULT_BYTES_MAX",
     "SQL_ROWS_MAX",
     "SQL_SECONDS_MAX",
+    "SQL_STOP_SECONDS",
     "SQL_TOPICS_MAX",
     "SQL_TOPIC_BYTES_MAX",
     "SQL_TOPIC_SECONDS_MAX",
@@ -69,6 +76,19 @@ SQL_CHARACTERS_MAX: Final = 20_000
 SQL_ROWS_MAX: Final = 1000
 SQL_SECONDS_MAX: Final = 20.0
 """Length of a query, rows of its result, and how long it may run."""
+SQL_STOP_SECONDS: Final = 2.0
+"""Time to stop a query that took too long; then its process is killed."""
+SQL_QUERIES_MAX: Final = 2
+"""Queries at a time, each in a process of its own; one for each principal."""
+SQL_MEMORY_BYTES_MAX: Final = 1 << 30
+"""Memory of such a process beside that of its modules; DuckDB's own limit is half of it."""
+SQL_DESCRIPTORS_MAX: Final = 256
+"""Open files of a query over tables of a pipeline; one over topics alone can open none."""
+SQL_REQUEST_BYTES_MAX: Final = 1 << 20
+SQL_RESULT_BYTES_MAX: Final = 8 << 20
+"""Size of a request to such a process without the messages of topics, and of its answer."""
+SQL_NICENESS: Final = 10
+"""Priority of such a process, lower than that of broker and console."""
 SQL_TOPICS_MAX: Final = 4
 """Topics and patterns in a query."""
 SQL_MESSAGES_MAX: Final = 5000

@@ -1,32 +1,42 @@
 """Queries in DuckDB: one SELECT over tables that are given, with limits.
 
 Each query runs in a database of its own, in memory: it sees these tables and nothing else, neither
-files nor the network. All functions may block and run in threads.
+files nor the network, from before its text is read. DuckDB keeps no limit of memory or time for one
+value of a function, so texts of visitors run in a process of their own, see `query_processes`.
 """
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 
 from penstock.console.limits import SQL_CHARACTERS_MAX, SQL_ROWS_MAX, SQL_SECONDS_MAX
+from penstock.console.query_turns import QueryRefused
 
-__all__ = ["QueryRefused", "QueryResult", "named_tables", "run_query"]
+__all__ = [
+    "TOO_LARGE",
+    "Database",
+    "QueryResult",
+    "run_query",
+    "too_long_text",
+]
 
-_LIMITS: Final[dict[str, str | bool | int | float | list[str]]] = {
+_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "memory_limit": "512MB",
     "threads": 1,
     "max_temp_directory_size": "0MB",
     "python_enable_replacements": False,
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
 }
 """Without replacements, a name in a query is never a variable of this program."""
-
-
-class QueryRefused(Exception):
-    """A query that is not run, or that failed."""
+TOO_LARGE: Final = "it needs more memory than a query may have"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,34 +48,62 @@ class QueryResult:
     cut: bool
 
 
-def named_tables(text: str) -> list[str]:
-    """Return the tables that a query reads; raise QueryRefused unless it is one SELECT."""
-    try:
-        with duckdb.connect(":memory:", config=_LIMITS) as connection:
-            _check(connection, text)
-            found = sorted(connection.get_table_names(text))
-    except duckdb.Error as error:
-        raise QueryRefused(str(error)) from None
-    if len({name.casefold() for name in found}) < len(found):
-        raise QueryRefused("names that differ only in upper and lower case are one table in SQL")
-    return found
+class Database:
+    """A database in memory that reaches nothing else, and has the tables that are given to it."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(":memory:", config=_SETTINGS)
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET lock_configuration = true")
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self._connection.close()
+
+    def named_tables(self, text: str) -> list[str]:
+        """Return the tables that a query reads; raise QueryRefused unless it is one SELECT."""
+        with _refusing():
+            _check(self._connection, text)
+            found = sorted(self._connection.get_table_names(text))
+        if len({name.casefold() for name in found}) < len(found):
+            raise QueryRefused(
+                "names that differ only in upper and lower case are one table in SQL"
+            )
+        return found
+
+    def run(
+        self, text: str, tables: Mapping[str, Any], *, rows_max: int = SQL_ROWS_MAX
+    ) -> QueryResult:
+        """Run one SELECT over tables, which are Arrow data by name; raise QueryRefused."""
+        with _refusing():
+            _check(self._connection, text)
+            for name, data in tables.items():
+                self._connection.register(name, data)
+            return _run(self._connection, text, rows_max)
 
 
 def run_query(text: str, tables: Mapping[str, Any], *, rows_max: int = SQL_ROWS_MAX) -> QueryResult:
-    """Run one SELECT over tables, which are Arrow data by name; raise QueryRefused."""
+    """Run one SELECT in a database of its own; raise QueryRefused."""
+    with contextlib.closing(Database()) as database:
+        return database.run(text, tables, rows_max=rows_max)
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn errors of a database into QueryRefused."""
     try:
-        with duckdb.connect(":memory:", config=_LIMITS) as connection:
-            _check(connection, text)
-            for name, data in tables.items():
-                connection.register(name, data)
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-            return _run(connection, text, rows_max)
+        yield
     except duckdb.InterruptException:
-        raise QueryRefused(f"it ran for {SQL_SECONDS_MAX:.0f} s and was stopped") from None
+        raise QueryRefused(too_long_text()) from None
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise QueryRefused(TOO_LARGE) from None
     except (duckdb.Error, OSError, pa.ArrowException) as error:
         raise QueryRefused(str(error)) from None
+
+
+def too_long_text() -> str:
+    """Return why a query was stopped that took too long."""
+    return f"it ran for {SQL_SECONDS_MAX:.0f} s and was stopped"
 
 
 def _check(connection: duckdb.DuckDBPyConnection, text: str) -> None:

@@ -27,6 +27,7 @@ from penstock.console.pages.overview import Overview
 from penstock.console.pages.refusals import RefusalsPage
 from penstock.console.pages.storage import StoragePage
 from penstock.console.pages.topics import TopicsPage
+from penstock.console.query_turns import QueryTurns
 from penstock.console.readable import first_pattern
 from penstock.console.security import PageSecurity
 from penstock.console.sessions import COOKIE, LogIn, LogIns
@@ -53,6 +54,7 @@ class _Site:
         self.logins = LogIns()
         self.log_in = LogInPage(self.api, self.logins, open_to_all=open_to_all)
         self.warehouse = warehouse
+        self.queries = QueryTurns()
         self.optional = [] if warehouse is None else ["/pipeline"]
 
     def page(self, path: str, build: Build) -> None:
@@ -194,12 +196,12 @@ def _add_pages(site: _Site) -> None:
         ("/cluster", cluster),
     ):
         site.page(path, build)
-    site.page("/sql", _sql(site.warehouse))
+    site.page("/sql", _sql(site.warehouse, site.queries))
     if site.warehouse is not None:
-        site.page("/pipeline", _pipeline(site.warehouse))
+        site.page("/pipeline", _pipeline(site.warehouse, site.queries))
 
 
-def _sql(folder: Path | None) -> Build:
+def _sql(folder: Path | None, turns: QueryTurns) -> Build:
     async def sql(_shell: Shell, login: LogIn, _request: Request) -> None:
         # DuckDB and deltalake are loaded with the first page that needs them.
         from penstock.console.pages.sql import SqlPage  # noqa: PLC0415
@@ -208,19 +210,20 @@ def _sql(folder: Path | None) -> Build:
         SqlPage(
             login,
             None if folder is None else Warehouse(folder),
+            turns,
             pattern=await first_pattern(login.api),
         )
 
     return sql
 
 
-def _pipeline(folder: Path) -> Build:
+def _pipeline(folder: Path, turns: QueryTurns) -> Build:
     # DuckDB and deltalake are loaded only if there are tables to show.
     from penstock.console.pages.pipeline import PipelinePage  # noqa: PLC0415
     from penstock.console.warehouse import Warehouse  # noqa: PLC0415
 
     async def pipeline(_shell: Shell, login: LogIn, _request: Request) -> None:
-        await PipelinePage(login, Warehouse(folder)).start()
+        await PipelinePage(login, Warehouse(folder), turns).start()
 
     return pipeline
 

@@ -7,31 +7,27 @@ A name in a query is a table of the pipeline, if the visitor may see these, else
 
 import asyncio
 import time
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
+import pyarrow as pa
 from nicegui import ui
 
 from penstock.console.api import ApiRefused, BrokerAway
 from penstock.console.charts import AXIS_TEXT, GRID_LINE
 from penstock.console.limits import SQL_TOPICS_MAX
 from penstock.console.notes import Note
-from penstock.console.payloads import short_text
-from penstock.console.queries import QueryRefused, QueryResult, named_tables, run_query
+from penstock.console.query_processes import Query, ShownResult
+from penstock.console.query_turns import QueryRefused, QueryTurns
 from penstock.console.sessions import LogIn
 from penstock.console.tables import Column, Table
 from penstock.console.text import counted_text
 from penstock.console.topic_tables import MESSAGE_COLUMNS, read_topic
 from penstock.console.warehouse import Warehouse
 
-__all__ = ["SqlBox", "cell_text", "pipeline_problem", "topics_query"]
+__all__ = ["SqlBox", "pipeline_problem", "topics_query"]
 
 _CHARTED_MAX: Final = 200
-_CELL_CHARACTERS: Final = 120
-_WHOLE: Final = 1e6
-_HUGE: Final = 1e15
-"""Floating point numbers between these are shown without decimals, others with six digits."""
 _OF_TABLES: Final = "SELECT topic, count(*) AS messages FROM bronze GROUP BY topic ORDER BY 2 DESC"
 _OF_TOPICS: Final = (
     'SELECT topic, count(*) AS messages FROM "{pattern}" GROUP BY topic ORDER BY 2 DESC'
@@ -56,10 +52,18 @@ async def pipeline_problem(login: LogIn) -> str | None:
 class SqlBox:
     """The field for a query, and its result."""
 
-    def __init__(self, login: LogIn, warehouse: Warehouse | None, *, pattern: str = "#") -> None:
+    def __init__(
+        self,
+        login: LogIn,
+        warehouse: Warehouse | None,
+        turns: QueryTurns,
+        *,
+        pattern: str = "#",
+    ) -> None:
         """`pattern` is one that the visitor may subscribe to, empty if there is none."""
         self._login = login
         self._warehouse = warehouse
+        self._turns = turns
         with ui.element("section").classes("card"):
             ui.label("Query tables and topics").classes("heading")
             ui.label(_HELP).classes("muted note-line")
@@ -80,10 +84,8 @@ class SqlBox:
         self._result.clear()
         began = time.monotonic()
         try:
-            text = self._text.value or ""
-            names = await asyncio.to_thread(named_tables, text)
-            tables, notes = await self._tables(names)
-            result = await asyncio.to_thread(run_query, text, tables)
+            with self._turns.take(self._login.name):
+                result, notes = await self._answer(self._text.value or "")
         except (QueryRefused, ApiRefused, BrokerAway) as error:
             self._note.fail(str(error))
             return
@@ -95,31 +97,40 @@ class SqlBox:
         with self._result:
             _show_result(result)
 
-    async def _tables(self, names: list[str]) -> tuple[dict[str, Any], list[str]]:
-        """Return the tables of a query, and what to say about topics that are not whole."""
-        tables: dict[str, Any] = {}
-        if self._warehouse is not None and await pipeline_problem(self._login) is None:
-            tables = await asyncio.to_thread(self._warehouse.named, names)
-        topics = [name for name in names if name not in tables]
-        if len(topics) > SQL_TOPICS_MAX:
-            raise QueryRefused(f"a query may name {SQL_TOPICS_MAX} topics, this has {len(topics)}")
-        notes = []
-        for name in topics:
+    async def _answer(self, text: str) -> tuple[ShownResult, list[str]]:
+        """Return the result of a query, and what to say about topics that are not whole."""
+        query = Query(text)
+        try:
+            names = await asyncio.to_thread(query.named_tables)
+            folders = await self._folders(names)
+            topics, notes = await self._topics([name for name in names if name not in folders])
+            return await asyncio.to_thread(query.run, topics, folders), notes
+        finally:
+            query.end()
+
+    async def _folders(self, names: list[str]) -> dict[str, Path]:
+        """Return those of the names that are tables of the pipeline, with their folders."""
+        if self._warehouse is None or await pipeline_problem(self._login) is not None:
+            return {}
+        tables = await asyncio.to_thread(self._warehouse.tables)
+        return {name: tables[name] for name in names if name in tables}
+
+    async def _topics(self, names: list[str]) -> tuple[dict[str, pa.Table], list[str]]:
+        if len(names) > SQL_TOPICS_MAX:
+            raise QueryRefused(f"a query may name {SQL_TOPICS_MAX} topics, this has {len(names)}")
+        topics, notes = {}, []
+        for name in names:
             found = await read_topic(self._login.api, name)
-            tables[name] = found.data
+            topics[name] = found.data
             if not found.whole:
                 notes.append(f"{name}: the newest {found.data.num_rows:,} messages")
             elif not found.data.num_rows:
                 notes.append(f"{name}: no messages")
-        return tables, notes
+        return topics, notes
 
 
-def _show_result(result: QueryResult) -> None:
-    numbers = {
-        place
-        for place in range(len(result.columns))
-        if result.rows and isinstance(result.rows[0][place], int | float)
-    }
+def _show_result(result: ShownResult) -> None:
+    numbers = set(result.numbers)
     charted = min(numbers - {0}, default=None)
     if charted is not None and len(result.rows) > 1:
         _show_chart(result, charted)
@@ -130,13 +141,13 @@ def _show_result(result: QueryResult) -> None:
     table = Table(columns, "key", tall=True)
     table.show(
         [
-            {"key": number, **{f"c{place}": cell_text(cell) for place, cell in enumerate(row)}}
+            {"key": number, **{f"c{place}": cell for place, cell in enumerate(row)}}
             for number, row in enumerate(result.rows)
         ]
     )
 
 
-def _show_chart(result: QueryResult, numeric: int) -> None:
+def _show_chart(result: ShownResult, numeric: int) -> None:
     rows = result.rows[:_CHARTED_MAX]
     chart = ui.echart(
         {
@@ -145,7 +156,7 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
             "tooltip": {"trigger": "axis", "confine": True},
             "xAxis": {
                 "type": "category",
-                "data": [cell_text(row[0]) for row in rows],
+                "data": [row[0] for row in rows],
                 "axisLabel": AXIS_TEXT,
                 "axisLine": GRID_LINE,
             },
@@ -156,7 +167,7 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
                     "name": result.columns[numeric],
                     "itemStyle": {"color": "#2b7fd4"},
                     "barMaxWidth": 48,
-                    "data": [row[numeric] for row in rows],
+                    "data": result.numbers[numeric][:_CHARTED_MAX],
                 }
             ],
         }
@@ -167,24 +178,3 @@ def _show_chart(result: QueryResult, numeric: int) -> None:
 def topics_query(pattern: str) -> str:
     """Return a query over the messages of a pattern; nothing for no pattern."""
     return _OF_TOPICS.format(pattern=pattern.replace('"', '""')) if pattern else ""
-
-
-def cell_text(cell: object) -> str:
-    """Return a value of a result as the table shows it; times are UTC."""
-    match cell:
-        case None:
-            return ""
-        case bool():
-            return str(cell).lower()
-        case int() | Decimal():
-            return f"{cell:,}"
-        case bytes() | bytearray() | memoryview():
-            return short_text(bytes(cell))
-        case datetime():
-            zone = "" if cell.tzinfo is None else " UTC"
-            wanted = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
-            return f"{wanted.isoformat(sep=' ', timespec='milliseconds')}{zone}"
-        case float():
-            return f"{cell:,.0f}" if _WHOLE <= abs(cell) < _HUGE else f"{cell:,.6g}"
-    text = str(cell)
-    return text if len(text) <= _CELL_CHARACTERS else f"{text[: _CELL_CHARACTERS - 1]}…"

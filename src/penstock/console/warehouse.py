@@ -14,7 +14,8 @@ import deltalake
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from penstock.console.queries import QueryRefused, run_query
+from penstock.console.queries import run_query
+from penstock.console.query_turns import QueryRefused
 
 __all__ = ["Commit", "TableState", "Warehouse"]
 

@@ -189,6 +189,7 @@ class Broker:
         self.deduplication = Deduplication(
             clock,
             self.memory,
+            self.slices,
             seconds=self.settings.dedupe_seconds,
             keys_max=self.settings.dedupe_keys_max,
         )
@@ -761,7 +762,7 @@ class Broker:
         """
         batch.timestamp_us = record.timestamp_us
         receipt = self.append_record(session, record)
-        self.deduplication.add(digest, receipt)
+        self.deduplication.add(digest, receipt, session.topic_owner)
         batch.lends = True
         self.delivery.fan_out(session, batch, receipt)
         return receipt

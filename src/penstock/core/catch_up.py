@@ -10,6 +10,7 @@ at a time, so the order of messages is kept within each partition, not between t
 """
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
 from weakref import WeakValueDictionary
@@ -77,7 +78,8 @@ class CatchUp:
         self._slices = slices
         self._unknown: dict[int, dict[Session, dict[str, int]]] = {}
         # The offsets of subscriptions in partitions that are not found yet, by partition.
-        self._ready: dict[Session, None] = {}  # sessions with something to do, the next first
+        self._ready: OrderedDict[Session, None] = OrderedDict()
+        """Sessions with something to do, the next first."""
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
         self._awaiting_memory: dict[Session, None] = {}  # until its account has room for a piece
         self._fetches = 0
@@ -321,8 +323,7 @@ class CatchUp:
 
     def _run(self) -> None:
         while self._ready and self._fetches < CATCH_UP_FETCHES_MAX:
-            session = next(iter(self._ready))
-            del self._ready[session]
+            session, _ = self._ready.popitem(last=False)
             self._take_turn(session)
 
     def _take_turn(self, session: Session) -> None:

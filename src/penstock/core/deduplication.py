@@ -8,15 +8,20 @@ the first message with a key arrives.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+from penstock.core.fair_shares import FairShares
+from penstock.core.slices import Slices
 from penstock.errors import InvalidMessageKey
 from penstock.limits import (
     DEDUPE_ENTRY_BYTES,
     DEDUPE_KEY_BYTES_MAX,
     DEDUPE_KEYS_MAX,
     DEDUPE_SECONDS,
+    DEDUPE_STEP_KEYS,
+    DEDUPE_SWEEP_SECONDS,
 )
 from penstock.memory import MemoryBudget, Purpose
 from penstock.model import Durability
@@ -51,7 +56,13 @@ KeyLoader: TypeAlias = Callable[[int, Callable[[Iterable[StoredKey]], None]], No
 """Reads the keys of messages since a time, in microseconds, and passes them on in their order."""
 
 
+_EARLIER_RUN: Final = ""
+"""The owner of keys that were read from the log, which does not name their principals."""
+
+
 class _Entry(NamedTuple):
+    digest: bytes
+    owner: str
     offset: int
     commit: int
     durability: Durability
@@ -80,26 +91,34 @@ def digest_of_correlation(text: str) -> bytes | None:
 
 
 class Deduplication:
-    """The keys of the last `seconds`, at most `keys_max`: then the oldest is forgotten.
+    """The keys of the last `seconds`, at most `keys_max`.
 
-    One thread owns it.
+    With more, the oldest key of the owner that has most is forgotten, so that many keys of one
+    client do not shorten the time of others. One thread owns it. What takes long is done in slices.
     """
 
     def __init__(
         self,
         clock: Clock,
         memory: MemoryBudget,
+        slices: Slices,
         *,
         seconds: float = DEDUPE_SECONDS,
         keys_max: int = DEDUPE_KEYS_MAX,
     ) -> None:
         self._clock = clock
         self._memory = memory
+        self._slices = slices
         self._window_us = int(seconds * 1_000_000)
         self._keys_max = keys_max
-        self._entries: dict[bytes, _Entry] = {}  # the oldest first
-        self._deleted: dict[str, tuple[int, int]] = {}  # next offset, and the time
+        self._entries: dict[bytes, _Entry] = {}
+        self._by_owner: dict[str, deque[_Entry]] = {}
+        """The oldest first. An entry that is not in `_entries` is stale, and passed over."""
+        self._shares = FairShares()
+        self._deleted: OrderedDict[str, tuple[int, int]] = OrderedDict()  # next offset, time
         self._levelled = 0
+        self._sweep_at_us = 0
+        self._is_sweeping = False
         self._is_loaded = False
         self._waiting: list[Callable[[], None]] = []
         self.load: KeyLoader | None = None
@@ -126,61 +145,131 @@ class Deduplication:
             self.load(self._clock.now_us() - self._window_us, self._loaded)
 
     def _loaded(self, keys: Iterable[StoredKey]) -> None:
-        for digest, offset, timestamp_us in keys:
+        self._slices.start(self._take_loaded(keys))
+
+    def _take_loaded(self, keys: Iterable[StoredKey]) -> Iterator[None]:
+        for number, (digest, offset, timestamp_us) in enumerate(keys, 1):
             # What the log has at a start is on disk: its commit is before the first one.
-            self._put(digest, _Entry(offset, 0, Durability.FSYNC, timestamp_us))
+            entry = _Entry(digest, _EARLIER_RUN, offset, 0, Durability.FSYNC, timestamp_us)
+            self._put(entry)
+            if not number % DEDUPE_STEP_KEYS:
+                yield
         self._is_loaded = True
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()
+            yield
 
     def topic_deleted(self, topic: str, *, next_offset: int) -> None:
         """Forget the keys of a topic's messages, which are before `next_offset`."""
         self._deleted.pop(topic, None)  # so that it is the newest
         self._deleted[topic] = (next_offset, self._clock.now_us())
         if len(self._deleted) > self._keys_max:
-            del self._deleted[next(iter(self._deleted))]
+            self._deleted.popitem(last=False)
 
     def find(self, digest: bytes, topic: str) -> Receipt | None:
         """Return the receipt of the message that has a key, and count a duplicate; else None."""
-        self._forget_old()
+        oldest_us = self._oldest_us()
+        self._sweep_sometimes(oldest_us)
         entry = self._entries.get(digest)
         if entry is None or entry.offset < self._deleted.get(topic, (0, 0))[0]:
+            return None
+        if entry.timestamp_us < oldest_us:  # the search for old keys has not come to it
+            self._remove(entry)
+            self._count_memory()
             return None
         self.duplicates += 1
         return Receipt(entry.offset, entry.commit, entry.durability)
 
-    def add(self, digest: bytes, receipt: Receipt) -> None:
-        """Keep the key of a message that was appended now."""
-        self._put(digest, _Entry(*receipt, self._clock.now_us()))
+    def add(self, digest: bytes, receipt: Receipt, owner: str) -> None:
+        """Keep the key of a message that an owner appended now."""
+        self._put(_Entry(digest, owner, *receipt, self._clock.now_us()))
 
     def failed(self, written_commit: int) -> None:
         """Forget the keys of messages that were not written: their commits have failed."""
-        lost = [key for key, entry in self._entries.items() if entry.commit > written_commit]
-        for key in lost:
-            del self._entries[key]
+        for owner, entries in list(self._by_owner.items()):
+            while entries and entries[-1].commit > written_commit:
+                entry = entries.pop()
+                if self._entries.get(entry.digest) is entry:
+                    self._remove(entry)
+            if not entries:
+                del self._by_owner[owner]
+        self._count_memory()
 
-    def _put(self, digest: bytes, entry: _Entry) -> None:
-        self._entries.pop(digest, None)  # so that it is the newest
-        self._entries[digest] = entry
+    def _put(self, entry: _Entry) -> None:
+        before = self._entries.get(entry.digest)
+        if before is not None:
+            self._remove(before)
+        self._entries[entry.digest] = entry
+        self._by_owner.setdefault(entry.owner, deque()).append(entry)
+        self._shares.add(entry.owner)
         if len(self._entries) > self._keys_max:
-            del self._entries[next(iter(self._entries))]
+            self._forget_oldest(self._shares.largest())
             self.forgotten += 1
         self._count_memory()
 
-    def _forget_old(self) -> None:
-        oldest_us = self._clock.now_us() - self._window_us
-        while self._entries:
-            digest, entry = next(iter(self._entries.items()))
-            if entry.timestamp_us >= oldest_us:
+    def _remove(self, entry: _Entry) -> None:
+        """Remove a key; its entry in the order of its owner is stale then."""
+        del self._entries[entry.digest]
+        self._shares.remove(entry.owner)
+
+    def _forget_oldest(self, owner: str) -> None:
+        """Forget the oldest key of an owner, which has one."""
+        entries = self._by_owner[owner]
+        while True:
+            entry = entries.popleft()
+            if self._entries.get(entry.digest) is entry:
+                self._remove(entry)
                 break
-            del self._entries[digest]
+        if not entries:
+            del self._by_owner[owner]
+
+    def _oldest_us(self) -> int:
+        return self._clock.now_us() - self._window_us
+
+    def _sweep_sometimes(self, oldest_us: int) -> None:
+        """Search for old keys, unless that was done a moment ago."""
+        now_us = oldest_us + self._window_us
+        if not self._is_sweeping and now_us >= self._sweep_at_us:
+            self._is_sweeping = True
+            self._sweep_at_us = now_us + int(DEDUPE_SWEEP_SECONDS * 1_000_000)
+            self._slices.start(self._sweep())
+
+    def _sweep(self) -> Iterator[None]:
+        """Forget what is old, in steps."""
+        try:
+            yield from self._forget_old()
+        finally:
+            self._count_memory()
+            self._is_sweeping = False
+
+    def _forget_old(self) -> Iterator[None]:
+        done = 0
+        for owner in list(self._by_owner):
+            # Another step may have replaced or removed it meanwhile.
+            while (entries := self._by_owner.get(owner)) is not None:
+                done += 1
+                if not done % DEDUPE_STEP_KEYS:
+                    self._count_memory()
+                    yield
+                    continue
+                entry = entries[0]
+                is_stale = self._entries.get(entry.digest) is not entry
+                if not is_stale and entry.timestamp_us >= self._oldest_us():
+                    break
+                entries.popleft()
+                if not is_stale:
+                    self._remove(entry)
+                if not entries:
+                    del self._by_owner[owner]
         while self._deleted:
             topic, (_, deleted_us) = next(iter(self._deleted.items()))
-            if deleted_us >= oldest_us:
+            if deleted_us >= self._oldest_us():
                 break
             del self._deleted[topic]  # older keys are gone, too
-        self._count_memory()
+            done += 1
+            if not done % DEDUPE_STEP_KEYS:
+                yield
 
     def _count_memory(self) -> None:
         steps = -(-len(self._entries) // _LEVEL_ENTRIES)

@@ -6,7 +6,7 @@ hook is enough.
 
 import dataclasses
 import enum
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 from typing import Protocol as Port
@@ -157,7 +157,8 @@ class Hook:
         self.headers = headers
         self.registered = False
         self.figures = HookFigures()
-        self.waiting: dict[int, tuple[float, HookChain]] = {}  # by call: deadline and chain
+        self.waiting: OrderedDict[int, tuple[float, HookChain]] = OrderedDict()
+        """By call: deadline and chain, the oldest first."""
         self.timer: Timer | None = None
 
     def watches(self, topic: str) -> bool:
@@ -305,7 +306,7 @@ class Calls:
         self._open_max = open_max
         self._hooks: dict[int, Hook] = {}  # by call, while its answer is awaited
         self._open: Counter[Middleware] = Counter()
-        self._queues: dict[Middleware, dict[HookChain, Hook]] = {}
+        self._queues: dict[Middleware, OrderedDict[HookChain, Hook]] = {}
         self.made = 0
         self.refusals = 0
         self.unanswered = 0
@@ -323,12 +324,12 @@ class Calls:
     def queue(self, hook: Hook, chain: HookChain) -> None:
         """Let a chain wait until the middleware of a hook has fewer open calls."""
         if hook.middleware is not None:
-            self._queues.setdefault(hook.middleware, {})[chain] = hook
+            self._queues.setdefault(hook.middleware, OrderedDict())[chain] = hook
 
     def unqueue(self, hook: Hook, chain: HookChain) -> None:
         """Let a chain wait no longer: its event is not of interest any more."""
         if hook.middleware is not None:
-            queue = self._queues.get(hook.middleware, {})
+            queue = self._queues.get(hook.middleware, OrderedDict())
             queue.pop(chain, None)
             if not queue:
                 self._queues.pop(hook.middleware, None)
@@ -351,8 +352,7 @@ class Calls:
             del self._open[middleware]
         queue = self._queues.get(middleware)
         if queue:
-            chain = next(iter(queue))
-            hook = queue.pop(chain)
+            chain, hook = queue.popitem(last=False)
             if not queue:
                 del self._queues[middleware]
             chain.unqueued(hook)
@@ -410,7 +410,7 @@ class Calls:
             hook.timer.cancel()
             hook.timer = None
         if hook.middleware is not None:
-            waiting = self._queues.get(hook.middleware, {})
+            waiting = self._queues.get(hook.middleware, OrderedDict())
             for chain in [chain for chain, wanted in waiting.items() if wanted is hook]:
                 if chain in waiting:
                     self.unqueue(hook, chain)

@@ -1,5 +1,6 @@
 """Subscriptions of disconnected clients, stored for a while in case they reconnect."""
 
+from collections import OrderedDict
 from typing import TypeAlias
 
 from penstock.core.partitions import Position
@@ -41,7 +42,7 @@ class Resumption:
         self.seconds_max = seconds_max
         """Time that a client is kept."""
         self._clients_max = clients_max
-        self._kept: dict[ClientKey, tuple[dict[str, Position], Timer]] = {}
+        self._kept: OrderedDict[ClientKey, tuple[dict[str, Position], Timer]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)

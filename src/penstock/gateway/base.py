@@ -582,16 +582,25 @@ class Gateway(ABC):
         _, place = (text, None) if resume_at is not None else split_group(text)
         hooks = self.broker.hooks
         is_known = pattern in session.subscriptions and place is None
-        if is_known or not hooks.has(EventKind.SUBSCRIBE):
+        has_hooks = hooks.has(EventKind.SUBSCRIBE)
+        if is_known or (place is None and not has_hooks):
             decided(None)
             return
         try:
-            if resume_at is None:
-                check_replay(text)
-            canonical_pattern(pattern)
-            self.broker.check_subscription(session, pattern)
+            if place is not None:
+                # Before hooks are told of it, and the state of the group is read.
+                self.broker.authorize(session, Action.SUBSCRIBE, pattern)
+                self.broker.authorize(session, Action.GROUP, place.name)
+            if has_hooks:
+                if resume_at is None:
+                    check_replay(text)
+                canonical_pattern(pattern)
+                self.broker.check_subscription(session, pattern)
         except PeerError as error:
             then(error)
+            return
+        if not has_hooks:
+            decided(None)
             return
         event = Event(EventKind.SUBSCRIBE, pattern, session.name, self.protocol, session)
         self.run_hooks(event, decided)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.limits import AUDIT_KINDS_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_SECONDS
@@ -96,4 +96,10 @@ def _kind(event: AuditEvent, fields: Mapping[str, AuditValue]) -> _Kind:
     host, colon, port = peer.rpartition(":")
     if colon and port.isdigit():
         peer = host  # a client has many ports
-    return event, peer, tuple([fields.get(name) for name in _ALIKE])
+    alike = tuple([fields.get(name) for name in _ALIKE])
+    if event is AuditEvent.ADMINISTERED:
+        # Each act on something else is written: its name is the point of the event.
+        names = fields.get("names")
+        listed = tuple(names) if isinstance(names, Sequence) else ()
+        alike += (hash((fields.get("name"), listed, fields.get("outcome"))),)
+    return event, peer, alike

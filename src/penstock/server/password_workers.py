@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -11,10 +10,10 @@ from typing import Final
 
 import structlog
 
+from penstock.environment import own_module_variables
 from penstock.errors import AuthenticationFailed
 from penstock.limits import VERIFICATION_RETRY_SECONDS, VERIFICATION_SECONDS_MAX
 from penstock.server.password_worker import RIGHT, UNKNOWN, WRONG, encode_request
-from penstock.transport.stdio import inherited_variables
 
 __all__ = ["BASIC", "PasswordWorkers"]
 
@@ -165,11 +164,7 @@ def _spawn(command: tuple[str, ...]) -> _Worker:
                 command,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                env={
-                    **inherited_variables(os.environ),
-                    # The modules that the broker has loaded, wherever they are.
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                },
+                env=own_module_variables(),
                 close_fds=True,
                 # A process group of its own: Ctrl-C reaches only the broker. In a session of its
                 # own, the low priority would have no effect, because Linux may divide processor

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import structlog
 
 from penstock._kernels.gathered import Gathered
+from penstock.environment import inherited_variables
 from penstock.errors import PenstockError
 from penstock.limits import (
     MEMORY_BLOCK_BYTES,
@@ -35,7 +36,6 @@ __all__ = [
     "ProgramLink",
     "ProgramOwner",
     "Supervisor",
-    "inherited_variables",
 ]
 
 log = structlog.get_logger("penstock.stdio")
@@ -43,12 +43,6 @@ log = structlog.get_logger("penstock.stdio")
 CLIENT_ID_VARIABLE: Final = "PENSTOCK_CLIENT_ID"
 _OUTPUT_DRAIN_SECONDS: Final = 0.5
 """Time to read the output of a program that exited; its children may keep the pipe open."""
-
-
-INHERITED_VARIABLES: Final = frozenset(
-    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
-)
-"""Variables of the broker's environment that programs get, and those that begin with `LC_`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,15 +53,6 @@ class Program:
     command: tuple[str, ...]
     directory: str | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that programs get: the broker's own may hold secrets."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in INHERITED_VARIABLES or name.startswith("LC_")
-    }
 
 
 class ProgramOwner(Protocol):

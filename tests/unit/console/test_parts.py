@@ -23,7 +23,8 @@ from penstock.console.pages.messages import note_text
 from penstock.console.pages.overview import waiting_text
 from penstock.console.payloads import best_form, payload_text, short_text
 from penstock.console.problems import find_problems
-from penstock.console.queries import QueryRefused, named_tables, run_query
+from penstock.console.queries import Database, run_query
+from penstock.console.query_turns import QueryRefused
 from penstock.console.refusal_text import limit_note, remedy_text, subject_text, why_text
 from penstock.console.retention import retention_text
 from penstock.console.security import PageSecurity
@@ -485,7 +486,7 @@ def test_the_last_batches_are_the_newest_commits_of_all_tables(tmp_path: Path) -
 
 def test_a_query_reads_tables(warehouse: Warehouse) -> None:
     query = "SELECT topic, messages FROM traffic ORDER BY 1"
-    assert named_tables(query) == ["traffic"]
+    assert Database().named_tables(query) == ["traffic"]
     found = run_query(query, warehouse.named(["traffic", "missing"]), rows_max=1)
     assert (found.columns, found.rows, found.cut) == (("topic", "messages"), [("a", 5)], True)
 
@@ -529,13 +530,13 @@ def test_a_query_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_the_tables_and_topics_of_a_query_are_found(query: str, names: list[str]) -> None:
-    assert named_tables(query) == names
+    assert Database().named_tables(query) == names
 
 
 @pytest.mark.parametrize("query", ["DROP TABLE x", 'SELECT * FROM "a", "A"', "SELEC", ""])
 def test_a_text_that_is_no_query_of_tables_is_refused(query: str) -> None:
     with pytest.raises(QueryRefused):
-        named_tables(query)
+        Database().named_tables(query)
 
 
 def test_a_topic_is_a_table_of_its_newest_messages(
@@ -559,7 +560,7 @@ def test_a_topic_is_a_table_of_its_newest_messages(
         assert run_query(query, {"plant/temp": temps.data}).rows == [(21, 7, 6)]
         assert temps.whole
         (shown,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-        assert named_tables(shown) == ["plant/+/temp"]
+        assert Database().named_tables(shown) == ["plant/+/temp"]
         assert run_query(shown, {"plant/+/temp": temps.data}).rows == [("plant/temp", 3.0)]
         assert asyncio.run(read("plant/raw")).data["text"].to_pylist() == [
             payload_text(b"\x82\xa1a\x01\xa1b\xff", "messagepack")

@@ -10,15 +10,16 @@ import pytest
 
 pytest.importorskip("nicegui", reason="the extra console is not installed")
 
+from penstock.console.cells import cell_text
 from penstock.console.charts import chart_options
 from penstock.console.logging_in import target_of
 from penstock.console.pages.clients import pattern_link
 from penstock.console.pages.messages import position_of
 from penstock.console.pages.storage import segment_row
 from penstock.console.pages.topics import total_text
-from penstock.console.queries import named_tables, run_query
+from penstock.console.queries import Database, run_query
 from penstock.console.readable import first_pattern
-from penstock.console.sql_box import cell_text, topics_query
+from penstock.console.sql_box import topics_query
 from penstock.console.text import clock_text, count_text, counted_text
 
 # --- Numbers and times ----------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def test_a_log_in_leads_to_pages_of_this_console_only(address: str, target: str)
 
 
 def test_a_query_starts_with_topics_that_the_visitor_may_read() -> None:
-    assert named_tables(topics_query('a"b/#')) == ['a"b/#']
+    assert Database().named_tables(topics_query('a"b/#')) == ['a"b/#']
     assert topics_query("") == ""
 
 

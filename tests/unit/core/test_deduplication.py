@@ -1,7 +1,9 @@
 """The keys of messages: how long they are known, how many, and when they are forgotten."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable
+from random import Random
 
 import pytest
 
@@ -12,7 +14,11 @@ from penstock.core.deduplication import (
     digest_of_correlation,
     key_digest,
 )
+from penstock.core.fair_shares import FairShares
+from penstock.core.slices import Slices
+from penstock.core.timers import Timers
 from penstock.errors import InvalidMessageKey
+from penstock.limits import DEDUPE_STEP_KEYS
 from penstock.memory import MemoryBudget, Purpose
 from penstock.model import Durability
 from penstock.ports import Receipt
@@ -33,8 +39,15 @@ def ready(keys: Deduplication) -> Deduplication:
     return keys
 
 
+def new_keys(
+    clock: FakeClock, memory: MemoryBudget | None = None, **settings: float
+) -> Deduplication:
+    slices = Slices(Timers(clock), clock)
+    return Deduplication(clock, memory or MemoryBudget(), slices, **settings)  # type: ignore[arg-type]
+
+
 def known(clock: FakeClock | None = None, **settings: float) -> Deduplication:
-    return ready(Deduplication(clock or FakeClock(), MemoryBudget(), **settings))  # type: ignore[arg-type]
+    return ready(new_keys(clock or FakeClock(), **settings))
 
 
 def test_principal_topic_and_key_make_the_digest_wherever_they_are_divided() -> None:
@@ -63,7 +76,7 @@ def test_a_key_is_known_for_the_window_from_its_first_message_on() -> None:
     clock = FakeClock()
     keys = known(clock, seconds=10)
     assert keys.find(A, "t") is None
-    keys.add(A, receipt(7))
+    keys.add(A, receipt(7), "p")
     clock.seconds += 10
     assert keys.find(A, "t") == receipt(7)
     clock.seconds += 0.001
@@ -75,16 +88,82 @@ def test_of_too_many_keys_the_oldest_is_forgotten_and_counted() -> None:
     keys = known(keys_max=2)
     digests = [key_digest("p", "t", b"%d" % number) for number in range(3)]
     for number, digest in enumerate(digests):
-        keys.add(digest, receipt(number))
+        keys.add(digest, receipt(number), "p")
     assert [keys.find(digest, "t") is not None for digest in digests] == [False, True, True]
     assert (len(keys), keys.forgotten) == (2, 1)
 
 
+def test_many_keys_of_one_client_do_not_shorten_the_time_of_others() -> None:
+    keys = known(keys_max=100)
+    victims = [key_digest("victim", "t", b"%d" % number) for number in range(40)]
+    for number, digest in enumerate(victims):
+        keys.add(digest, receipt(number), "victim")
+    flood = [key_digest("eve", "t", b"%d" % number) for number in range(1000)]
+    for number, digest in enumerate(flood):
+        keys.add(digest, receipt(40 + number), "eve")
+    assert all(keys.find(digest, "t") is not None for digest in victims)
+    assert [keys.find(digest, "t") is not None for digest in flood[-61:]] == [False] + [True] * 60
+    assert (len(keys), keys.forgotten) == (100, 940)
+
+
+def test_a_key_that_is_published_again_after_its_time_is_kept_once() -> None:
+    clock = FakeClock()
+    keys = known(clock, seconds=10, keys_max=2)
+    keys.add(A, receipt(0), "p")
+    clock.seconds += 0.5
+    keys.add(B, receipt(1), "p")
+    clock.seconds += 9.6
+    assert keys.find(A, "t") is None
+    keys.add(A, receipt(2), "q")
+    assert [keys.find(B, "t"), keys.find(A, "t"), len(keys)] == [receipt(1), receipt(2), 2]
+    clock.seconds += 1
+    assert [keys.find(B, "t"), keys.find(A, "t"), len(keys)] == [None, receipt(2), 1]
+
+
+def test_keys_are_read_and_forgotten_in_steps() -> None:
+    """Once broken: 65,536 keys that were forgotten together stalled the event loop for 1.2 s."""
+    clock, loader, done = FakeClock(), Loader(), list[int]()
+    timers = Timers(clock)
+    slices = Slices(timers, clock, first_steps=1)
+    keys = Deduplication(clock, MemoryBudget(), slices, seconds=10)
+    keys.load = loader.load
+    keys.when_ready(lambda: done.append(1))
+    digests = [key_digest("p", "t", b"%d" % number) for number in range(1000)]
+    loader.then([StoredKey(digest, 5, clock.now_us()) for digest in digests])
+    assert (done, len(keys)) == ([], DEDUPE_STEP_KEYS)
+    while len(slices):
+        slices.run()
+    assert (done, len(keys)) == ([1], 1000)
+    clock.seconds += 11
+    assert keys.find(A, "t") is None
+    assert 1000 - DEDUPE_STEP_KEYS <= len(keys) < 1000
+    assert keys.find(digests[-1], "t") is None  # though it is not forgotten yet
+    while len(slices):
+        slices.run()
+    assert len(keys) == 0
+
+
+def test_the_owner_that_has_most_is_always_known() -> None:
+    random, shares, counts = Random(7), FairShares(), Counter[str]()
+    for _ in range(5000):
+        owner = random.choice("abcdefg")
+        if counts[owner] and random.random() < 0.55:
+            shares.remove(owner)
+            counts[owner] -= 1
+        else:
+            shares.add(owner)
+            counts[owner] += 1
+        counts = +counts
+        assert len(shares) == len(counts)
+        if counts:
+            assert counts[shares.largest()] == max(counts.values())
+
+
 def test_memory_of_keys_is_counted_and_returned() -> None:
     clock, memory = FakeClock(), MemoryBudget()
-    keys = ready(Deduplication(clock, memory, seconds=1))
+    keys = ready(new_keys(clock, memory, seconds=1))
     before = memory.used
-    keys.add(A, receipt(0))
+    keys.add(A, receipt(0), "p")
     assert memory.fixed(Purpose.KEYS) == memory.used - before > 0
     clock.seconds += 2
     assert keys.find(A, "t") is None
@@ -93,8 +172,8 @@ def test_memory_of_keys_is_counted_and_returned() -> None:
 
 def test_keys_whose_commits_fail_are_forgotten_and_others_are_not() -> None:
     keys = known()
-    keys.add(A, receipt(0, 1))
-    keys.add(B, receipt(1, 2))
+    keys.add(A, receipt(0, 1), "p")
+    keys.add(B, receipt(1, 2), "p")
     keys.failed(written_commit=1)
     assert keys.find(A, "t") == receipt(0, 1)
     assert keys.find(B, "t") is None
@@ -114,7 +193,7 @@ class Loader:
 
 def test_messages_wait_until_the_keys_of_earlier_runs_are_read_once() -> None:
     clock, loader, done = FakeClock(), Loader(), list[int]()
-    keys = Deduplication(clock, MemoryBudget(), seconds=10)
+    keys = new_keys(clock, seconds=10)
     keys.load = loader.load
     keys.when_ready(lambda: done.append(1))
     keys.when_ready(lambda: done.append(2))

@@ -122,6 +122,19 @@ def test_the_count_is_written_when_the_window_is_over(path: Path) -> None:
     audit.close()
 
 
+def test_acts_on_different_things_are_all_written() -> None:
+    repeats = Repeats(repeats_max=1)
+    act = {"principal": "ann", "act": "deleteTopic", "outcome": "done"}
+    event = AuditEvent.ADMINISTERED
+    assert [repeats.admit(event, {**act, "name": name}, 0.0) for name in "abca"] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    many = [{**act, "names": [name]} for name in "aba"]
+    assert [repeats.admit(event, each, 0.0) for each in many] == [True, True, False]
+    ((_, rest), _) = sorted(repeats.ended(100.0), key=str)
+    assert (rest["act"], rest["repeated"]) == ("deleteTopic", 1)
+
+
 def test_kinds_are_bounded_for_each_event() -> None:
     repeats = Repeats(kinds_max=10, repeats_max=2)
     admitted = [

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from penstock.environment import INHERITED_VARIABLES
 from penstock.errors import BrokerFull
 from penstock.limits import MEMORY_BLOCK_BYTES
 from penstock.memory import MemoryBudget
 from penstock.transport.stdio import (
     CLIENT_ID_VARIABLE,
-    INHERITED_VARIABLES,
     Program,
     Supervisor,
 )

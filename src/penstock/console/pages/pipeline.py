@@ -9,7 +9,7 @@ from nicegui import ui
 from penstock.console.message_view import open_publish
 from penstock.console.notes import Note
 from penstock.console.payloads import short_text
-from penstock.console.queries import QueryRefused
+from penstock.console.query_turns import QueryRefused, QueryTurns
 from penstock.console.sessions import LogIn
 from penstock.console.sql_box import SqlBox, pipeline_problem
 from penstock.console.tables import Column, Table
@@ -47,7 +47,7 @@ _LETTER_COLUMNS: Final = (
 class PipelinePage:
     """The tables of the folder that the console was started with."""
 
-    def __init__(self, login: LogIn, warehouse: Warehouse) -> None:
+    def __init__(self, login: LogIn, warehouse: Warehouse, turns: QueryTurns) -> None:
         self._login = login
         self._warehouse = warehouse
         self._letters: dict[int, dict[str, Any]] = {}
@@ -62,7 +62,7 @@ class PipelinePage:
             self._dead = Table(_LETTER_COLUMNS, "key", empty=_NO_TABLES)
             self._dead.add_actions({"Edit and replay": self._replay})
         self._note = Note()
-        SqlBox(login, warehouse)
+        SqlBox(login, warehouse, turns)
 
     async def start(self) -> None:
         """Show tables and dead letters, and keep them up to date; reading them may take a while."""

@@ -1,5 +1,6 @@
 """SQL: queries over topics, and over the tables of the pipeline where there are some."""
 
+from penstock.console.query_turns import QueryTurns
 from penstock.console.sessions import LogIn
 from penstock.console.sql_box import SqlBox
 from penstock.console.warehouse import Warehouse
@@ -10,5 +11,7 @@ __all__ = ["SqlPage"]
 class SqlPage:
     """A box for queries; the broker's rules decide which topics can be read."""
 
-    def __init__(self, login: LogIn, warehouse: Warehouse | None, *, pattern: str) -> None:
-        SqlBox(login, warehouse, pattern=pattern)
+    def __init__(
+        self, login: LogIn, warehouse: Warehouse | None, turns: QueryTurns, *, pattern: str
+    ) -> None:
+        SqlBox(login, warehouse, turns, pattern=pattern)

@@ -12,6 +12,7 @@ or can read more.
 """
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable
 
 import structlog
@@ -73,7 +74,7 @@ class GroupDelivery:
         self._sent = sent
         self._batch = Batch()
         self._loaded: tuple[Stored, int] | None = None  # in the batch; removals of topics then
-        self._ready: dict[Group, None] = {}
+        self._ready: OrderedDict[Group, None] = OrderedDict()
         self._awaiting_log: dict[Group, None] = {}
         self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
         self._fetches = 0
@@ -114,8 +115,7 @@ class GroupDelivery:
                 self._ready.pop(arrived, None)
                 self._take_turn(arrived, may_read=False)
             while self._ready and self._fetches < GROUP_FETCHES_MAX:
-                group = next(iter(self._ready))
-                del self._ready[group]
+                group, _ = self._ready.popitem(last=False)
                 self._take_turn(group)
         finally:
             self._is_running = False

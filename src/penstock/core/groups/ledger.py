@@ -31,7 +31,7 @@ at that moment, and acknowledgments of others do not prolong it.
 import dataclasses
 import heapq
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
@@ -199,8 +199,9 @@ class Ledger:
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
-        self.buried: dict[int, Failure] = {}  # offsets whose dead letters are not in the log yet
-        self.dead: dict[int, None] = dict.fromkeys(dead)
+        self.buried: OrderedDict[int, Failure] = OrderedDict()
+        """Offsets whose dead letters are not in the log yet."""
+        self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
         """Offsets whose dead letters are in the log, until they were processed; the last ones."""
         self._redriven: set[int] = set()  # of these, those that are delivered again
         self.changes = 0
@@ -467,8 +468,8 @@ class Ledger:
             self.dead.pop(offset, None)  # the new one is the last one
             self.dead[offset] = None
             if len(self.dead) > GROUP_DEAD_MAX:
-                self._redriven.discard(oldest := next(iter(self.dead)))
-                del self.dead[oldest]
+                oldest, _ = self.dead.popitem(last=False)
+                self._redriven.discard(oldest)
             self.changes += 1
 
     @property

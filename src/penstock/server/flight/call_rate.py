@@ -4,6 +4,7 @@ gRPC starts a thread for a call before Penstock sees it, and each such thread wa
 lock. Hundreds of small calls per second delay the event loop, whatever becomes of them.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -34,7 +35,7 @@ class CallRate:
         self._per_address = per_address
         self._all = RateLimit(per_second, now())
         self._addresses: dict[str, RateLimit] = {}
-        self._waiting: dict[str, dict[Callable[[], None], None]] = {}
+        self._waiting: dict[str, OrderedDict[Callable[[], None], None]] = {}
 
     def begin(self, address: str) -> bool:
         """Count a call of an address that begins; return False if it has to wait."""
@@ -49,12 +50,13 @@ class CallRate:
         """Call `retry` when the address may begin a call: those that wait longest first."""
         if not self._waiting:
             self._later(_STEP_SECONDS, self._step)
-        self._waiting.setdefault(address, {})[retry] = None
+        self._waiting.setdefault(address, OrderedDict())[retry] = None
 
     def leave(self, address: str, retry: Callable[[], None]) -> None:
         """Do not call `retry` any more."""
-        waiting = self._waiting.get(address, {})
-        waiting.pop(retry, None)
+        waiting = self._waiting.get(address)
+        if waiting is not None:
+            waiting.pop(retry, None)
 
     def forget(self) -> None:
         """Forget addresses that have begun no call for a while."""
@@ -71,8 +73,7 @@ class CallRate:
             while retries and self._has_room(limit):
                 # An address that is served is the last one the next time, and so is a connection.
                 self._waiting[address] = self._waiting.pop(address)
-                retry = next(iter(retries))
-                del retries[retry]
+                retry, _ = retries.popitem(last=False)
                 retry()
             if not retries:
                 del self._waiting[address]

@@ -6,7 +6,7 @@ Each call runs in a thread of pyarrow. An error is sent as a FlightError with al
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -224,18 +224,40 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
             body = action.body.to_pybytes() if action.body is not None else b""
             if action.type in _LISTINGS:
                 return self._listed(context, done, body, principal)
-            with nullcontext() if action.type in _WAITING else self._work:
-                answer = done(body, principal)
+            recorded: AbstractContextManager[None] = nullcontext()
             if action.type == ActionName.COMMIT_GROUP:
+                group = _decoded(body, CommitGroup).group
+                recorded = self._administering(context, principal, action.type, group)
+            with recorded, nullcontext() if action.type in _WAITING else self._work:
+                answer = done(body, principal)
+            return iter([pf.Result(pa.py_buffer(msgspec.json.encode(answer)))])
+
+    @contextmanager
+    def _administering(
+        self, context: pf.ServerCallContext, principal: Principal, act: str, name: str
+    ) -> Iterator[None]:
+        """Record the outcome of an administrative act: it may take effect and yet fail."""
+        reason: str | None = None
+        try:
+            yield
+        except PenstockError as error:
+            reason = error.code
+            raise
+        except Exception:
+            reason = "internal-error"
+            raise
+        finally:
+            if reason != NotAllowed.code:  # a refusal has an event of its own
                 self._audit.record(
                     AuditEvent.ADMINISTERED,
                     principal=principal.name,
                     peer=self._front.name_of(context.peer()),
                     protocol=FLIGHT.label,
-                    act=action.type,
-                    name=_decoded(body, CommitGroup).group,
+                    act=act,
+                    outcome="done" if reason is None else "failed",
+                    reason=reason,
+                    name=name,
                 )
-            return iter([pf.Result(pa.py_buffer(msgspec.json.encode(answer)))])
 
     def list_actions(self, context: pf.ServerCallContext) -> list[tuple[str, str]]:
         """Return all actions."""

@@ -11,6 +11,7 @@ same files when it starts again. So an epoch is published whole, and never twice
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -60,7 +61,7 @@ class Sinks:
         self._publisher = publisher
         self._lock = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}  # with the number of their users
-        self._clients: dict[str, int] = {}
+        self._clients: OrderedDict[str, int] = OrderedDict()
         self._forgets_at = float("-inf")
         self._checked: dict[str, dict[Task, object]] = {}
         """By writer and task: the rights of its principal when its staged rows were checked."""
@@ -273,7 +274,7 @@ class Sinks:
             client = self._publisher.new_client()
             with self._lock:
                 if len(self._clients) >= SINK_WRITERS_MAX:
-                    del self._clients[next(iter(self._clients))]
+                    self._clients.popitem(last=False)
                 self._clients[writer] = client
         return client
 

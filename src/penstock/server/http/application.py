@@ -1,7 +1,7 @@
 """The HTTP application: authentication, decoding of requests, encoding of answers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ from penstock.errors import (
 )
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import (
+    AUDIT_LIST_ENTRIES_MAX,
     HTTP_ANONYMOUS_REQUESTS_PER_SECOND_MAX,
     HTTP_BODY_BYTES_MAX,
     HTTP_REQUEST_SECONDS_MAX,
@@ -31,10 +32,12 @@ from penstock.limits import (
 )
 from penstock.memory import Account, Purpose, unlimited_account
 from penstock.ports import AuditEvent
+from penstock.ports.audit import AuditValue
 from penstock.protocols import HTTP
 from penstock.server.http import schemas
 from penstock.server.http.auth import HttpAuth, method_of
 from penstock.server.http.context import (
+    CHANGED,
     MESSAGE_KEY,
     PEER,
     TRACE_PARENT,
@@ -171,19 +174,66 @@ class _Application:
         MESSAGE_KEY.set(request.headers.get("idempotency-key"))
         TRACE_PARENT.set(request.headers.get(TRACE_HEADER))
         TRANSPORT.set(request.scope["state"]["peer"].transport)
+        if operation.access is Access.ADMINISTERS and operation.method != "GET":
+            return await self._administer(operation, request, principal, asked)
         answer = await self._run(operation.run, principal, asked)
         if operation.body is None:  # else it has taken effect
             _check_version(principal, version)
-        if operation.access is Access.ADMINISTERS and operation.method != "GET":
+        return answer
+
+    async def _administer(
+        self,
+        operation: Operation,
+        request: Request,
+        principal: Principal,
+        asked: msgspec.Struct,
+    ) -> Response:
+        """Run an administrative act, and record its outcome: it may take effect and yet fail."""
+        if operation.run is None:
+            raise AssertionError("an act without a handler")
+        CHANGED.set(None)
+        reason: str | None = None
+        try:
+            return await self._run(operation.run, principal, asked)
+        except (ApiError, PenstockError) as error:
+            reason = error.code
+            raise
+        except asyncio.CancelledError:
+            reason = "timed-out"
+            raise
+        except Exception:
+            reason = "internal-error"
+            raise
+        finally:
+            changed = CHANGED.get()
+            if reason != NotAllowed.code or changed:  # a refusal has an event of its own
+                peer = _peer(request)["peer"]
+                acted = {"principal": principal.name, "peer": peer, "act": operation.name}
+                self._record_act(acted, _target(asked), changed, reason)
+
+    def _record_act(
+        self,
+        fields: Mapping[str, AuditValue],
+        name: str,
+        changed: list[str] | None,
+        reason: str | None,
+    ) -> None:
+        """Record an act; one that changed many things in several events."""
+        pieces: list[dict[str, AuditValue]] = [{"name": name}]
+        if changed is not None:
+            pieces = [
+                {"names": changed[first : first + AUDIT_LIST_ENTRIES_MAX]}
+                for first in range(0, max(len(changed), 1), AUDIT_LIST_ENTRIES_MAX)
+            ]
+        for piece in pieces:
             self._context.broker.audit.record(
                 AuditEvent.ADMINISTERED,
-                principal=principal.name,
-                peer=_peer(request)["peer"],
+                **fields,
                 protocol=HTTP.label,
-                act=operation.name,
-                name=_target(asked),
+                outcome="done" if reason is None else "failed",
+                reason=reason,
+                **piece,
             )
-        return answer
 
     async def _run(
         self,

@@ -15,10 +15,12 @@ from penstock.server.group_lag import GroupLag
 from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
-__all__ = ["MESSAGE_KEY", "PEER", "TRACE_PARENT", "TRANSPORT", "HttpContext"]
+__all__ = ["CHANGED", "MESSAGE_KEY", "PEER", "TRACE_PARENT", "TRANSPORT", "HttpContext"]
 
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Address of the client whose request is being answered: host and port."""
+CHANGED: Final[ContextVar[list[str] | None]] = ContextVar("changed", default=None)
+"""Names of what the request that is being answered has changed, if it may change several."""
 TRANSPORT: Final[ContextVar[BaseTransport | None]] = ContextVar("transport", default=None)
 """Transport of the connection whose request is being answered."""
 MESSAGE_KEY: Final[ContextVar[str | None]] = ContextVar("message_key", default=None)

@@ -93,14 +93,13 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         first = broker.deduplication.find(digest, topic)  # another request may have been faster
         if first is not None:
             return await _answer(context, topic, first, is_duplicate=True)
+    owner = topic_owner(principal, PEER.get())
     receipt = broker.publish_prepared(
-        rows,
-        owner=topic_owner(principal, PEER.get()),
-        topics_max=principal.quota.limits.topics_max,
+        rows, owner=owner, topics_max=principal.quota.limits.topics_max
     )
     broker.counters.messages_received_by_http += 1
     if digest is not None:
-        broker.deduplication.add(digest, receipt)
+        broker.deduplication.add(digest, receipt, owner)
     return await _answer(context, topic, receipt, is_duplicate=False)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import OrderedDict
 
 from penstock.core.rates import RateLimit
 from penstock.limits import HTTP_CALLERS_MAX
@@ -18,7 +19,7 @@ class CallerRates:
         self._per_second = per_second
         self._code = code
         self._noun = noun
-        self._limits: dict[str, RateLimit] = {}
+        self._limits: OrderedDict[str, RateLimit] = OrderedDict()
 
     def take(self, caller: str) -> None:
         """Count one of a caller; raise ApiError with status 429 above its rate."""
@@ -26,7 +27,7 @@ class CallerRates:
         now = time.monotonic()
         if limit is None:
             if len(self._limits) >= HTTP_CALLERS_MAX:
-                del self._limits[next(iter(self._limits))]
+                self._limits.popitem(last=False)
             limit = RateLimit(self._per_second, now)
         self._limits[caller] = limit
         if not limit.available(now, most=1):

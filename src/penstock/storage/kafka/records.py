@@ -268,7 +268,10 @@ def private_records(record: RowGroupRecord) -> list[Record]:
     """Return the private messages of a row group; raise BadRecord."""
     batch = record.batch(_PRIVATE_COLUMNS)
     private = pc.greater_equal(batch.column("form"), pa.scalar(_PRIVATE, pa.uint8()))
-    return [_record(row) for row in batch.filter(private).to_pylist()]
+    try:
+        return [_record(row) for row in batch.filter(private).to_pylist()]
+    except (ValueError, LookupError, OverflowError) as error:
+        raise BadRecord(f"a private message: {error}") from error
 
 
 def _record(row: dict[str, Any]) -> Record:
