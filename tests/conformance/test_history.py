@@ -85,13 +85,13 @@ def test_an_at_that_is_no_place_belongs_to_the_name(history: History, line: Any)
 
 
 @lines
-def test_a_second_subscription_with_another_place_changes_nothing(
+def test_a_second_subscription_with_another_place_is_refused_and_changes_nothing(
     history: History, line: Any
 ) -> None:
     client = line(history)
     assert client.subscribe("a/b@#4")
     assert client.marks() == [4]
-    assert client.subscribe("a/b@earliest")
+    assert not client.subscribe("a/b@earliest")
     assert client.subscribe("a/b")
     history.publish("a/b")
     assert client.marks() == [6]

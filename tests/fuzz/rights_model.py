@@ -103,9 +103,13 @@ class Model:
         return self.may(who, "serve", path.removeprefix("/") or "#")
 
     def may_anywhere(self, who: str, *actions: str) -> bool:
-        return self._default[who] or any(
-            allow and action in actions for allow, action, _ in self._rules[who]
-        )
+        return any(self._may_somewhere(who, action) for action in actions)
+
+    def _may_somewhere(self, who: str, action: str) -> bool:
+        for allow, each, pattern in self._rules[who]:
+            if each == action and (allow or pattern in ("#", ">")):
+                return allow
+        return self._default[who] and action != "administer"
 
 
 def random_config(dice: random.Random) -> Config:

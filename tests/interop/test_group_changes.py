@@ -82,11 +82,15 @@ def test_an_act_that_takes_effect_and_fails_is_in_the_audit_log(
         assert groups is not None
         reset = groups.reset
 
-        def unstored(name: str, offsets: dict[int, int], then: Callable[..., None]) -> None:
-            reset(name, offsets, lambda _: then(OSError("disk full")))
+        def unstored(
+            name: str, offsets: dict[int, int], then: Callable[..., None]
+        ) -> dict[int, int]:
+            return reset(name, offsets, lambda _: then(OSError("disk full")))
 
-        def unanswered(name: str, offsets: dict[int, int], _: Callable[..., None]) -> None:
-            reset(name, offsets, lambda _: None)
+        def unanswered(
+            name: str, offsets: dict[int, int], _: Callable[..., None]
+        ) -> dict[int, int]:
+            return reset(name, offsets, lambda _: None)
 
         broker.publish(topic="orders/1", text="a")
         assert member.forwarded().payload == b"a"

@@ -44,6 +44,8 @@ class SimulatedClient(ABC):
         self.published = 0
         self.acknowledged = 0
         self.lost_values: set[bytes] = set()
+        self.subscribed: set[int | None] = set()
+        """The channels that it has subscribed to, None for all of them; unused for herald."""
         self.on_delivery: Callable[[str | None, bytes], None] = lambda *_: None
         self.decoder = self.new_decoder()
         self.written = self.new_decoder()  # decodes what is written, before it is read
@@ -159,6 +161,7 @@ class Rheos1Client(SimulatedClient):
         self.published += 1
 
     def subscribe(self, channel: int | None, start: str = "") -> None:
+        self.subscribed.add(channel)
         self.send(OpCode.SUBSCRIBE, self.topic(channel) + start)
         self.requests.append(b"")
         self.published += 1  # it is acknowledged as a publish is
@@ -197,7 +200,6 @@ class FleximqClient(SimulatedClient):
 
     def new_decoder(self) -> Decoder[Any]:
         self.client_id = 0
-        self.subscribed: set[int | None] = set()
         return fleximq.ClientDecoder()
 
     def send(self, kind: fleximq.MessageType, header: fleximq.Header, payload: bytes = b"") -> None:
@@ -247,7 +249,6 @@ class LamamqClient(SimulatedClient):
     def new_decoder(self) -> Decoder[Any]:
         self.next_id = 1
         self.values: dict[int, bytes] = {}
-        self.subscribed: set[int | None] = set()
         return lamamq.ClientDecoder(order=self.order)
 
     def request(self, packet: Any) -> None:

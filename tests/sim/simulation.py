@@ -177,7 +177,8 @@ class Simulation:
         if client.wildcards and self.randomness.random() < 0.2:
             channel = None
         if self.randomness.random() < 0.65:
-            client.subscribe(channel, self.start_position() if client.replays else "")
+            is_new = channel not in client.subscribed  # a start for another one is refused
+            client.subscribe(channel, self.start_position() if client.replays and is_new else "")
         else:
             client.unsubscribe(channel)
 

@@ -47,12 +47,12 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def error_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line of a command that an operator must set right."""
+    """The one line of a command that an operator must set right, beside the event `starting`."""
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("penstock: ")
-    return done.stderr.removeprefix("penstock: ").rstrip("\n")
+    (line,) = (each for each in done.stderr.splitlines() if "event=starting" not in each)
+    assert line.startswith("penstock: ")
+    return line.removeprefix("penstock: ")
 
 
 class Process:
