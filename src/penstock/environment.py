@@ -1,4 +1,4 @@
-"""The environment of processes that Penstock starts: its own may hold secrets."""
+"""The environment of processes that Penstock starts. Its own environment may have secrets."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ __all__ = ["INHERITED_VARIABLES", "inherited_variables", "own_module_variables"]
 INHERITED_VARIABLES: Final = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 )
-"""Variables that processes get, and those that begin with `LC_`."""
+"""Variables that these processes inherit, besides those that begin with `LC_`."""
 
 
 def inherited_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of an environment that a process gets."""
+    """Return the variables of an environment that a started process inherits."""
     return {
         name: value
         for name, value in environment.items()
@@ -26,6 +26,6 @@ def own_module_variables() -> dict[str, str]:
     """Return the variables of a process that runs a module of Penstock."""
     return {
         **inherited_variables(os.environ),
-        # The modules that this process has loaded, wherever they are.
+        # The process finds modules where this process finds them.
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }

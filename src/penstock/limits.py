@@ -187,12 +187,12 @@ KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 KAFKA_READ_SECONDS_MAX: Final = 10.0
 """How long a read waits for Kafka."""
 KAFKA_DELETIONS_MAX: Final = 10_000
-"""Deletions in the state topic of which a node remembers the places: a reader that is behind must
-not bring back what was deleted."""
+"""Deletions in the state topic whose places a node remembers, so that a reader that lags does not
+restore deleted keys."""
 KAFKA_SESSIONS_MAX: Final = 100_000
-"""Clients that may resume in the state topic; the oldest are removed."""
+"""Records in the state topic of clients that may resume; above it the oldest are removed."""
 KAFKA_SESSIONS_REMOVED_MAX: Final = 10_000
-"""Clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
+"""Records of clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
@@ -307,16 +307,16 @@ GROUP_NAME_CHARACTERS_MAX: Final = 128
 GROUPS_MAX: Final = 10_000
 """Consumer groups of a broker. Each is a file."""
 GROUPS_PER_PRINCIPAL_MAX: Final = 1000
-"""Of them, those that one principal made, or one address without credentials."""
+"""Consumer groups that one principal created, or one address without credentials."""
 GROUP_PARTITIONS_MAX: Final = 4096
 """Partitions of one group: a message id has 12 bits for them."""
 GROUP_SUBSCRIPTION_BYTES_MAX: Final = 8 * KIB
 """Topics and patterns that a group has reported. Longer ones are not stored, and the group's lag
 counts all topics."""
 GROUP_ACK_WAIT_SECONDS: Final = 30.0
-"""Time to acknowledge a message of a group."""
+"""Time without an acknowledgment of a member, after which others get its messages."""
 GROUP_DELIVERIES_MAX: Final = 5
-"""Deliveries of a message without success, before it goes to the dead letters."""
+"""Failed deliveries of a message after which it goes to the dead letters."""
 GROUP_UNACKED_DEFAULT: Final = 16_384
 GROUP_UNACKED_MAX: Final = 65_536
 """Messages of a group that are given out and not acknowledged: they stand in its stored state."""
@@ -506,11 +506,11 @@ LAST_TOPICS_MAX: Final = TOPICS_MAX
 DEDUPE_SECONDS: Final = 120.0
 """How long the key of a message is known: a second message with it is not stored."""
 DEDUPE_KEYS_MAX: Final = 65_536
-"""Keys of messages that are known; of more, the oldest of the principal that has most, or of its
-address without credentials, is forgotten."""
+"""Keys of messages that are kept. Above it, the principal with the most keys loses its oldest one;
+clients without credentials are counted by address."""
 DEDUPE_STEP_KEYS: Final = 64
 DEDUPE_SWEEP_SECONDS: Final = 1.0
-"""Keys that are read or forgotten in one step, and least time between two searches for old ones."""
+"""Keys that are read or forgotten in one step, and least time between two searches for old keys."""
 DEDUPE_KEYS_CEILING: Final = 4_194_304
 """The highest value of that limit."""
 DEDUPE_KEY_BYTES_MAX: Final = 255
@@ -539,8 +539,8 @@ SHARED_PAYLOAD_BYTES_MIN: Final = 16 * KIB
 """A payload for several clients, each with its own header, that is written by itself, so that all
 of them share it; a smaller one is copied behind each header."""
 GATHERED_VALUE_BYTES_MIN: Final = 4 * KIB
-"""Values of this size are sent from where they were received, without a copy, if they are at least
-half of what is sent. Below it, the parts of a system call cost more than the copy."""
+"""Values of this size are sent from the buffer in which they were received, without a copy, if they
+are at least half of what is sent. Below it, the parts of a system call cost more than the copy."""
 HANDOVER_BYTES_MAX: Final = 512 * KIB
 """Unsent bytes of one client that its transport may hold: more than the frames of one full read.
 The rest waits in a queue of references, because transports copy, and TLS encrypts, all of it."""
@@ -606,12 +606,12 @@ REQUESTS_REMOTE_MAX: Final = 100_000
 ROAMING_SECONDS_MAX: Final = 3.0
 """How long a client that was connected to another node waits for that node to give it up."""
 ROAMING_COMMIT_SECONDS_MAX: Final = 1.0
-"""How long a node waits for the commit of the last messages of a client before it tells others
-where the client stands."""
+"""How long a node waits for the commit of a client's last messages before it hands the client's
+positions over to another node."""
 ROAMING_RENEWAL_SECONDS: Final = 15.0
 """Age at which the state of a connected client is written again, so that it does not expire."""
 ROAMING_RENEWALS_MAX: Final = 1000
-"""States of clients that are written again in a second."""
+"""States of connected clients that a node writes again in one second."""
 ROAMING_ARRIVALS_MAX: Final = 10_000
 """Clients that wait for other nodes at the same time."""
 RESUMES_MAX: Final = 10_000
@@ -642,7 +642,7 @@ ROUTES_SWEPT_MAX: Final = 5_000
 """Unused patterns that are removed from the routes together."""
 PLANS_MAX: Final = 4_096
 PLANS_BYTES_MAX: Final = 32 * MIB
-"""Combinations of kinds of routes whose audiences are cached, and their bytes, about."""
+"""Combinations of kinds of routes whose audiences are cached, and their approximate bytes."""
 ROUTED_ROWS_MAX: Final = 20_000
 ROUTED_ROWS_MIN: Final = 256
 """Messages of one batch: the first, divided by the number of patterns that may match each, but not
@@ -857,7 +857,8 @@ HTTP_PAGE_ENTRIES: Final = 100
 HTTP_PAGE_ENTRIES_MAX: Final = 1000
 """Default and maximum number of entries on one page of a list."""
 HTTP_TOPICS_COUNTED_MAX: Final = 10_000
-"""Topics of which a list tells how many a caller may read that may not read all."""
+"""Above this number of topics, a list does not count those that a caller with limited rights may
+read."""
 HTTP_SLICE_SECONDS: Final = 0.002
 """Time for the entries of a list before yielding to the event loop."""
 HTTP_REQUESTS_PER_TURN_MAX: Final = 4

@@ -117,7 +117,7 @@ class Places:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnchoredPartition:
-    """The next offset of a partition; see Places for `is_final`.
+    """The next offset of a partition. `is_final` is as in Places.
 
     `horizon` is the offset below which messages of the subscription may have been removed.
     """

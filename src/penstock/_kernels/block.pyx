@@ -46,8 +46,8 @@ cdef enum:
     OFFSET_MAX = 0x7FFFFFFF        # Arrow's offsets have 31 bits
     TOPIC_NAME_MAX = 65535         # limits.TOPIC_NAME_BYTES_MAX
     ROW_COLUMNS = 24               # columns of Rows before the dictionary of topics
-    TOPICS_CACHED = 1024           # what is kept of so many topics is in the processor's cache
-    ROWS_AHEAD = 24                # rows whose topics are fetched into it before their turn
+    TOPICS_CACHED = 1024           # entries of so many topics fit into the processor's cache
+    ROWS_AHEAD = 24                # the topic of a row is prefetched this many rows before its turn
     FEW_ROWS = 512                 # up to this, releasing the GIL costs more than it gains
 
 if TOPIC_NAME_BYTES_MAX > TOPIC_NAME_MAX:
@@ -397,7 +397,7 @@ cdef class Block:
         for row in range(first_row, end_row):
             topic = batch.columns.topic[row]
             if many_topics and end_row - row > ROWS_AHEAD:
-                # Not in a function: GCC omits calls of functions that only fetch.
+                # Not in a function: GCC omits calls of functions that only prefetch.
                 ahead = batch.columns.topic[row + ROWS_AHEAD]
                 fetch(&self.slots.epoch_of[ahead])
                 fetch(&self.slots.slot_of[ahead])

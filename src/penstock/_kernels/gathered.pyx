@@ -7,9 +7,9 @@ Parts alternate, and the even ones may be empty:
             │ between │ piece  │ between │ piece  │ ... │ between │
             └─────────┴────────┴─────────┴────────┴─   ─┴─────────┘
 
-The system copies them from there, sendmsg(2), so that a value is not copied in the process. What
-the system does not take at once is copied, each byte once for all connections: the buffer is used
-again for the next read.
+The system copies the parts from there, by sendmsg(2), so that a value is not copied in the process.
+Bytes that the system does not take at once are copied, once for all connections, since the next
+read uses the buffer again.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -155,7 +155,7 @@ cdef class Gathered:
         return found
 
     cdef int keep(self, size_t start) except -1:
-        """Copy the bytes from `start` on that no copy is kept of."""
+        """Copy the bytes from `start` on, except those of which a copy is kept."""
         cdef size_t part_count = 2 * <size_t>self.count + 1
         cdef size_t position = 0, length, skipped, left
         cdef size_t index = 0

@@ -2,7 +2,7 @@
 
 The columns of a row group are copied into one buffer if they are small: a commit of a few messages
 has about twenty, and handling each in Python costs more than copying them all. If only the values
-are large, all but the values is copied into two buffers, before and after them.
+are large, the other columns are copied into two buffers, one before and one after the values.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -20,9 +20,9 @@ crc32c_prepare()
 
 cdef enum:
     SHORT = 16384                  # below this, releasing the GIL costs more than it gains
-    JOINED_BYTES_MAX = 65536       # greatest size of what is copied into one buffer
+    JOINED_BYTES_MAX = 65536       # greatest size of a body that is copied into one buffer
     BUFFERS = 45                   # of a record batch, in Arrow's flattened order
-    VALUES = 5                     # the place of the messages' values among them
+    VALUES = 5                     # index of the buffer with the messages' values
     NODES = 20                     # fields of a record batch, nested ones included
     CHECKSUM = 8                   # hexadecimal digits
 
@@ -334,7 +334,7 @@ cdef void sum_body(
 ) noexcept nogil:
     """Compute the checksum of each buffer, padded; copy them to their places if `joined`.
 
-    If there are bytes `apart`, the values, only their padding is copied.
+    Values of `apart` bytes are written from their own buffer: only their padding is copied.
     """
     cdef uint32_t of_zeros = ~crc32c_extend(0xFFFFFFFF, body, zeros), state
     cdef Py_ssize_t index

@@ -36,7 +36,7 @@ from penstock.errors import WireError
 __all__ = ["Connection", "Responder", "Waiter"]
 
 ANCHOR_SECONDS: Final = 60.0
-"""How often subscriptions without messages ask where they are in the log."""
+"""Time after which the client asks for the position of subscriptions without new messages."""
 
 
 class Responder(Protocol):
@@ -119,7 +119,7 @@ class Connection:
         self._paused = False
         self._fault = ""
         self._upkeep: list[asyncio.Task[None]] = []
-        self._unanswered = 0  # commands without an answer since the last ping with one
+        self._unanswered = 0  # commands that have no answer, sent since the last answered ping
         self._reads = 0
 
     # --- Open and close ---------------------------------------------------------------------------
@@ -325,10 +325,10 @@ class Connection:
     # --- Upkeep -----------------------------------------------------------------------------------
 
     async def _keep_alive(self, seconds: float) -> None:
-        """Ping the broker every `seconds`; abort the connection if nothing comes from it.
+        """Ping the broker every `seconds`; abort the connection if no byte comes from the broker.
 
-        It has as long for its answer, and after other commands as long as for those: it may pause a
-        publisher before it reads the ping.
+        The broker has `seconds` to answer. If commands are unanswered it has at least their
+        time-out, since it may pause a publisher before it reads the ping.
         """
         while True:
             await asyncio.sleep(seconds)
@@ -351,7 +351,7 @@ class Connection:
             raise AssertionError("one ticket, one waiter")
         reads, unanswered = self._reads, self._unanswered
         for _ in range(2):
-            # An event loop that was blocked reads what has come in the second half.
+            # If the event loop was blocked, it reads bytes that have arrived in the second half.
             await asyncio.wait([waiter.future], timeout=seconds_max / 2)
         if waiter.future.done():
             self._unanswered -= unanswered
@@ -360,9 +360,9 @@ class Connection:
         return self._paused or self._reads != reads
 
     async def _move_quiet(self, seconds: float) -> None:
-        """Ask every `seconds` where quiet subscriptions are, so that they can resume there.
+        """Ask every `seconds` for the positions of quiet subscriptions, so that they resume there.
 
-        To subscribe again changes nothing, and is answered with an anchor.
+        The client subscribes again: the broker changes nothing, and answers with an anchor.
         """
         while True:
             await asyncio.sleep(seconds)

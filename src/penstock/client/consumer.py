@@ -54,9 +54,9 @@ class GroupMessage:
     async def ack(self) -> bool:
         """Tell the broker that the message was processed.
 
-        Return False if the connection it came by is lost: the broker delivers it again; also if it
-        was answered before. True means that the answer was sent. The broker ignores it if it has
-        given the message to another member meanwhile, because this one was late.
+        Return False if the connection of the message is lost, and the broker delivers it again, or
+        if `ack` or `nack` was called before. True means that the answer was sent. The broker
+        ignores it if this member was late, and the message went to another one meanwhile.
         """
         return await self._consumer.ack((self,))
 
@@ -73,8 +73,8 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     """A member of a group, with a connection of its own. `async with` connects and joins.
 
     It joins again after a reconnect. When it ends, messages that it has not acknowledged go to
-    other members. If an exception ends its `async with` block, the first of them has failed for the
-    broker, as if the program had crashed; `close` leaves the group, and no message has failed.
+    other members. If an exception ends its `async with` block, the broker counts the first of these
+    messages as failed, as after a crash of the program. `close` leaves the group without a failure.
     """
 
     def __init__(

@@ -53,11 +53,11 @@ class Inbox:
         return had
 
     def restored_by(self, text: str) -> list[Queue[Delivery]]:
-        """Return the queues of one subscription of the broker: a name, or a group's pattern."""
+        """Return the queues that share one subscription at the broker: a name or group pattern."""
         return [queue for queue, known in self._queues.items() if known.restored_by == text]
 
     def subscriptions(self) -> Iterator[list[Subscription]]:
-        """Iterate over the subscriptions, those that are one for the broker together."""
+        """Iterate over lists of subscriptions that share one subscription at the broker."""
         same: dict[str, list[Subscription]] = {}
         for subscription in self._queues.values():
             same.setdefault(subscription.restored_by, []).append(subscription)
@@ -65,7 +65,7 @@ class Inbox:
 
     @contextlib.contextmanager
     def leaving(self, name: str) -> Iterator[None]:
-        """Take note that a name is being unsubscribed."""
+        """Mark a name as being unsubscribed within the `with` block."""
         self._leaving.add(name)
         try:
             yield
@@ -73,13 +73,13 @@ class Inbox:
             self._leaving.discard(name)
 
     def is_in_effect(self, name: str) -> bool:
-        """Return whether the broker has said that all subscriptions with this name are."""
+        """Return whether the broker has confirmed all subscriptions with this name."""
         same = [each for each in self._queues.values() if each.name == name]
         is_leaving = name in self._leaving or not same
         return self._says_positions and not is_leaving and all(each.is_open for each in same)
 
     def quiet_names(self) -> list[str]:
-        """Return the names of subscriptions in effect that were quiet since the last call."""
+        """Return the names of confirmed subscriptions that were quiet since the last call."""
         quiet = [each.name for each in self._queues.values() if each.was_quiet()]
         return [name for name in dict.fromkeys(quiet) if self.is_in_effect(name)]
 

@@ -27,7 +27,7 @@ WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 TCP_IDLE_SECONDS: Final = 10
 TCP_PROBE_SECONDS: Final = 2
 TCP_PROBES_MAX: Final = 3
-"""A connection over which nothing comes is probed by the system, and ends if no probe is answered.
+"""The operating system probes a silent connection, and ends it if no probe is answered.
 
 TCP_USER_TIMEOUT is not set: it would end a connection while the broker pauses a publisher."""
 
@@ -117,7 +117,7 @@ async def _open_stream(
 
 
 def _detect_loss(transport: asyncio.BaseTransport) -> None:
-    """Let the system end a connection whose other side has vanished."""
+    """Let the operating system end a connection whose peer has vanished."""
     connected = transport.get_extra_info("socket")
     if connected is None:
         return
@@ -127,7 +127,7 @@ def _detect_loss(transport: asyncio.BaseTransport) -> None:
         ("TCP_KEEPINTVL", TCP_PROBE_SECONDS),
         ("TCP_KEEPCNT", TCP_PROBES_MAX),
     ):
-        if hasattr(socket, option):  # not every system has all
+        if hasattr(socket, option):  # not every system has all options
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 

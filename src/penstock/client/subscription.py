@@ -28,8 +28,8 @@ class Subscription:
     It takes messages when the broker has said that it is in effect (`opened`), and each message
     once. It resumes by the time of its last message, not by its offset: a message that was
     delivered when the broker was killed may not be in the log, and another one then has its offset.
-    So it resumes at the earliest of its partitions. Those without messages move on with the anchors
-    that the broker sends meanwhile.
+    A subscription resumes at the earliest time of its partitions. Partitions without new messages
+    advance with the anchors that the broker sends meanwhile.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Subscription:
         self.name = without_replay(pattern)
         """The pattern without its start position, by which the broker knows it."""
         self.restored_by = resumed(pattern)
-        """The same, or the whole pattern of a group: each group has a place of its own."""
+        """The name, or the whole pattern of a group: each group has a position of its own."""
         self.covers = TopicMatcher(pattern)
         in_group = split_group(pattern)[1] is not None
         self.resumes = resumes and not in_group
@@ -63,7 +63,7 @@ class Subscription:
         self._anchored = False
         self._began_us: int | None = None  # where it began in history, if that is a time
         self._positions: dict[int, _Position] = {}
-        self._noted: dict[int, _Position] = {}  # the positions of some moments ago
+        self._noted: dict[int, _Position] = {}  # the positions at the last call of `was_quiet`
         self._partitions: frozenset[int] = frozenset()
 
     def connecting(self) -> None:
@@ -91,7 +91,8 @@ class Subscription:
     def opened(self, anchor: Anchor) -> str | None:
         """Take messages from now on; return why some may be missing, None if none is.
 
-        If it is in effect already, it has got all messages before the anchor, unless some follow.
+        If the subscription is in effect already, it has got all messages before the anchor, unless
+        the anchor says that earlier messages follow.
         """
         if self._in_group:
             return None
@@ -117,13 +118,13 @@ class Subscription:
             self._begin_partitions(anchor, resumed_us)
         elif not self._starts:
             self._begin_at(anchor)
-            return "its place in the log is not known"
+            return "the position of the subscription is not known"
         for number, known in self._positions.items():
             horizon = anchor.partitions[number].horizon if number in anchor.partitions else 0
             if known.log_id == anchor.log_id and horizon > known.next_offset:
                 return (
-                    f"messages below offset {horizon} may have been removed, and the last one that "
-                    f"arrived is at {known.next_offset - 1}"
+                    f"messages below offset {horizon} may have been removed, and the last message "
+                    f"that arrived is at offset {known.next_offset - 1}"
                 )
         return None
 
@@ -135,13 +136,13 @@ class Subscription:
         }
 
     def _begin_partitions(self, anchor: Anchor, time_us: int) -> None:
-        """Begin partitions of new nodes, of which nothing was taken, at the time it resumes at."""
+        """Let partitions of new nodes, without any message so far, begin at the resume time."""
         for number, each in anchor.partitions.items():
             if number not in self._positions:
                 self._positions[number] = _Position(anchor.log_id, 0, time_us, each.is_final)
 
     def _move_to(self, anchor: Anchor) -> None:
-        """Move partitions to an anchor, except those of which this broker has read less."""
+        """Move partitions to an anchor, except where the anchor is behind their position."""
         self._partitions |= anchor.partitions.keys()
         for number, each in anchor.partitions.items():
             known = self._positions.get(number)
@@ -156,7 +157,7 @@ class Subscription:
         self._noted = dict(self._positions)
 
     def was_quiet(self) -> bool:
-        """Return whether a partition had no message since the last call, or since an anchor."""
+        """Return whether any partition had no message since the last call or the last anchor."""
         noted, self._noted = self._noted, dict(self._positions)
         if not self.resumes or not self.is_open:
             return False
@@ -166,7 +167,7 @@ class Subscription:
 
     @property
     def resume_us(self) -> int | None:
-        """The time at which it goes on; None if it is not known for every partition."""
+        """The time at which it resumes; None if the time of a partition is not known."""
         known = self._positions
         if not self.resumes or not known:
             return None
@@ -194,9 +195,9 @@ def _began_us(pattern: str, anchor: Anchor) -> int | None:
 
 
 def text_to_restore(subscriptions: Iterable[Subscription], *, earlier_us: int = 0) -> str:
-    """Return what to subscribe to after a reconnect, for subscriptions with the same name.
+    """Return the pattern to send after a reconnect, for subscriptions with the same name.
 
-    `earlier_us` is for partitions that began since: how late their messages may have come.
+    They resume earlier by `earlier_us`, for late messages of partitions that began meanwhile.
     """
     subscriptions = list(subscriptions)
     times = [each.resume_us for each in subscriptions if each.resumes]

@@ -30,11 +30,12 @@ from penstock.service_messages import BROKER, SERVE_PATH
 __all__ = ["Supervisor"]
 
 ATTEMPT_SECONDS_MAX: Final = 10.0
-"""How long a client of several nodes tries to connect to one of them."""
+"""Time in which a client of several nodes tries to connect to one of them."""
 
 NEW_NODE_US: Final = 10_000_000
 """How late the first messages of a new node may come. They can be older than the time at which a
-subscription resumes at another node, so it resumes earlier by this, and drops what it has got."""
+subscription would resume at another node. So it resumes earlier by this time, and drops messages
+that it has got before."""
 
 
 class Supervisor:

@@ -395,7 +395,7 @@ class SyncGroupMessage:
         self, message: GroupMessage, run: Callable[[Coroutine[Any, Any, Any]], Any]
     ) -> None:
         self.message = message
-        """The message as a consumer with asyncio gets it."""
+        """The same message of the consumer with asyncio."""
         self._run = run
 
     @property

@@ -77,18 +77,18 @@ SQL_ROWS_MAX: Final = 1000
 SQL_SECONDS_MAX: Final = 20.0
 """Length of a query, rows of its result, and how long it may run."""
 SQL_STOP_SECONDS: Final = 2.0
-"""Time to stop a query that took too long; then its process is killed."""
+"""Time for a query that took too long to stop; after it, its process is killed."""
 SQL_QUERIES_MAX: Final = 2
-"""Queries at a time, each in a process of its own; one for each principal."""
+"""Queries that run at a time, each in a process of its own; one principal runs one of them."""
 SQL_MEMORY_BYTES_MAX: Final = 1 << 30
-"""Memory of such a process beside that of its modules; DuckDB's own limit is half of it."""
+"""Memory of a query process, in addition to its modules; DuckDB's own limit is half of it."""
 SQL_DESCRIPTORS_MAX: Final = 256
-"""Open files of a query over tables of a pipeline; one over topics alone can open none."""
+"""Open files of a query over tables of a pipeline; a query over topics only can open none."""
 SQL_REQUEST_BYTES_MAX: Final = 1 << 20
 SQL_RESULT_BYTES_MAX: Final = 8 << 20
-"""Size of a request to such a process without the messages of topics, and of its answer."""
+"""Size of a request to a query process, without the messages of topics, and of its answer."""
 SQL_NICENESS: Final = 10
-"""Priority of such a process, lower than that of broker and console."""
+"""Niceness of a query process: its priority is lower than that of broker and console."""
 SQL_TOPICS_MAX: Final = 4
 """Topics and patterns in a query."""
 SQL_MESSAGES_MAX: Final = 5000

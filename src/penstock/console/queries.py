@@ -1,8 +1,9 @@
 """Queries in DuckDB: one SELECT over tables that are given, with limits.
 
-Each query runs in a database of its own, in memory: it sees these tables and nothing else, neither
-files nor the network, from before its text is read. DuckDB keeps no limit of memory or time for one
-value of a function, so texts of visitors run in a process of their own, see `query_processes`.
+Each query runs in a database of its own, in memory, which has these tables only. Access to files
+and the network is disabled before the text of the query is parsed. DuckDB does not limit memory or
+time within a single function call, so queries of visitors run in a separate process, see
+`query_processes`.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "allow_community_extensions": False,
 }
 """Without replacements, a name in a query is never a variable of this program."""
-TOO_LARGE: Final = "it needs more memory than a query may have"
+TOO_LARGE: Final = "the query needs more memory than it may have"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class QueryResult:
 
 
 class Database:
-    """A database in memory that reaches nothing else, and has the tables that are given to it."""
+    """A database in memory without access to files and the network; its tables are given to it."""
 
     def __init__(self) -> None:
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
@@ -57,7 +58,7 @@ class Database:
         self._connection.execute("SET lock_configuration = true")
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Close the database, and free its memory."""
         self._connection.close()
 
     def named_tables(self, text: str) -> list[str]:
@@ -102,8 +103,8 @@ def _refusing() -> Iterator[None]:
 
 
 def too_long_text() -> str:
-    """Return why a query was stopped that took too long."""
-    return f"it ran for {SQL_SECONDS_MAX:.0f} s and was stopped"
+    """Return the error of a query that was stopped because it took too long."""
+    return f"the query ran for {SQL_SECONDS_MAX:.0f} s and was stopped"
 
 
 def _check(connection: duckdb.DuckDBPyConnection, text: str) -> None:

@@ -1,8 +1,8 @@
 """Queries of visitors, each in a process of its own that is killed after the time limit.
 
-A process runs `query_worker` and serves one query: first it says which tables the text names, then
-it gets these and answers with the result as text. Requests and answers are lines of JSON; the
-messages of topics go to it as Arrow streams.
+A process runs `query_worker` and serves one query. First it answers with the tables that the text
+names; then it gets these tables, and answers with the result as text. Requests and answers are
+lines of JSON; the messages of topics are sent as Arrow streams.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _COMMAND: Final = (sys.executable, "-P", "-m", "penstock.console.query_worker")
 class ShownResult(msgspec.Struct, frozen=True):
     """The first rows of a result as text; `cut` says whether there are more.
 
-    `numbers` has the values of the columns that have numbers, by their place.
+    `numbers` has the values of the numeric columns, by the index of the column.
     """
 
     columns: list[str]
@@ -50,7 +50,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Query:
-    """A query in a process. All functions but `end` block, and run in one thread at a time."""
+    """A query in a process. All methods but `end` block; one thread at a time may call them."""
 
     def __init__(self, text: str, *, seconds_max: float = SQL_SECONDS_MAX) -> None:
         self._text = text
@@ -71,24 +71,24 @@ class Query:
                 process_group=0,
             )
         except OSError as error:
-            raise QueryRefused(f"it cannot run now: {error.strerror or error}") from None
+            raise QueryRefused(f"no query can run now: {error.strerror or error}") from None
         return self._ask(self.process, {"text": self._text}, ()).tables
 
     def run(self, topics: Mapping[str, pa.Table], folders: Mapping[str, Path]) -> ShownResult:
         """Run the query over messages of topics and Delta tables; raise QueryRefused."""
         if self.process is None:
-            raise QueryRefused("it has not begun")
+            raise QueryRefused("the query was not started")
         asked = {
             "topics": list(topics),
             "folders": {name: str(folder) for name, folder in folders.items()},
         }
         result = self._ask(self.process, asked, topics.values()).result
         if result is None:
-            raise QueryRefused("it has no result")
+            raise QueryRefused("the query has no result")
         return result
 
     def end(self) -> None:
-        """Kill the process, whatever it does."""
+        """Kill the process."""
         process = self.process
         if process is None or process.stdin is None or process.stdout is None:
             return
@@ -103,11 +103,11 @@ class Query:
     ) -> _Answer:
         if process.stdin is None or process.stdout is None:
             raise AssertionError("a process without pipes")
-        # The process stops a query by itself, unless one function takes the time.
+        # The process stops a query by itself, unless a single function call takes too long.
         timer = threading.Timer(self._seconds_max + SQL_STOP_SECONDS, self._kill)
         timer.start()
         try:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 process.stdin.write(msgspec.json.encode(asked) + b"\n")
                 for table in tables:
                     with pa.ipc.new_stream(process.stdin, table.schema) as stream:
@@ -129,7 +129,7 @@ class Query:
             self.process.kill()
 
     def _ending(self, process: "subprocess.Popen[bytes]") -> str:
-        """Return why a process has not answered."""
+        """Return the error of a query whose process has not answered."""
         process.kill()
         code = process.wait()
         if self._is_late or code == -signal.SIGXCPU:

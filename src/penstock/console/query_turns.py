@@ -1,4 +1,4 @@
-"""How many queries run at a time."""
+"""The limit of queries that run at a time."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ __all__ = ["QueryRefused", "QueryTurns"]
 
 
 class QueryRefused(Exception):
-    """A query that is not run, or that failed."""
+    """A query was not run, or failed."""
 
 
 class QueryTurns:
@@ -21,11 +21,11 @@ class QueryTurns:
 
     @contextlib.contextmanager
     def take(self, principal: str) -> Iterator[None]:
-        """Have a turn for a query; raise QueryRefused."""
+        """Count a query as running within the `with` block; raise QueryRefused at a limit."""
         if principal in self._running:
             raise QueryRefused("another query of yours is running; wait until it ends")
         if len(self._running) >= self._queries_max:
-            raise QueryRefused("other queries are running; try again soon")
+            raise QueryRefused("too many queries of other principals are running; try again soon")
         self._running.add(principal)
         try:
             yield

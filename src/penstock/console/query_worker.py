@@ -1,9 +1,9 @@
 """Runs one query of a visitor in a process of its own: `python -m penstock.console.query_worker`.
 
-The console starts it, see `query_processes`, and kills it after the time limit. Before it reads the
-text of the query it gives up what it does not need: it can write no file, and has limits of memory
-and processor time that functions of DuckDB cannot exceed. A query of topics alone can open no file
-and no socket.
+The console starts this process, see `query_processes`, and kills it after the time limit. Before
+the process reads the text of the query, it drops rights that it does not need: it can write no
+file, and functions of DuckDB cannot exceed its limits of memory and processor time. A query over
+topics only can open no file and no socket.
 """
 
 import os
@@ -42,11 +42,11 @@ def main() -> None:
     os.nice(SQL_NICENESS)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    # What is printed by a library must not be taken for an answer.
+    # Text that a library prints to standard output must not be taken for an answer.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     database = Database()
-    # Modules and time zones that results need are loaded as long as files can be opened.
+    # Load modules and time zones that results may need while files can still be opened.
     database.run(_WARM_UP, {"warm_up": pa.table({"n": [1]})})
     _limit()
     try:
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _limit() -> None:
-    """Limit this process for good."""
+    """Set limits of this process that it cannot raise again."""
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a file of the system
         used = int(file.read().split()[0]) * resource.getpagesize()
     seconds = int(SQL_SECONDS_MAX + SQL_STOP_SECONDS)
@@ -85,7 +85,7 @@ def _limit() -> None:
 def _request(requests: BinaryIO) -> dict[str, Any]:
     line = requests.readline(SQL_REQUEST_BYTES_MAX)
     if not line:
-        raise SystemExit  # the console does not need the query any more
+        raise SystemExit  # the console no longer needs the query
     found: dict[str, Any] = msgspec.json.decode(line)
     return found
 
@@ -93,7 +93,7 @@ def _request(requests: BinaryIO) -> dict[str, Any]:
 def _answer(answers: BinaryIO, answer: object) -> None:
     line = msgspec.json.encode(answer)
     if len(line) >= SQL_RESULT_BYTES_MAX:
-        line = msgspec.json.encode({"refused": "its result is too large; select less"})
+        line = msgspec.json.encode({"refused": "the result of the query is too large; select less"})
     answers.write(line + b"\n")
     answers.flush()
 

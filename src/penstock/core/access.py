@@ -6,8 +6,8 @@ asked by every gateway, by HTTP and by Flight; `is_allowed` is the same question
 module evaluates a rule.
 
     action       name                                   needed to
-    publish      topic                                  publish to it, or create it; topics between
-                                                        the broker and servers need more, below
+    publish      topic                                  publish to it, or create it; topics of
+                                                        services need more rights, see below
     subscribe    topic or pattern                       receive its messages, live or from the log
     request      path, see `path_name`; `#` for all     send a message to clients directly
     serve        the same                               receive such a message
@@ -16,8 +16,8 @@ module evaluates a rule.
     administer   area, such as `clients` or `log`       see or change the broker and other clients
 
 Servers trust requests on their topics: they answer to the topic that a request names. So a client
-needs `publish` and `request` on everything to publish one in place of the broker. It needs `serve`
-on some path to publish answers to the broker.
+needs `publish` and `request` on everything to publish a request to the topic of a server. To
+publish an answer to the broker, a client needs `serve` on some path.
 
 Allowed topics are marked in a table that the scan kernels read, so a rule is evaluated once for
 each principal and topic, not for each message. All other decisions are cached by principal.
@@ -67,7 +67,7 @@ class Action(enum.StrEnum):
 
 
 _NEEDED_TO_PUBLISH: Final = frozenset({Action.PUBLISH, Action.REQUEST, Action.SERVE})
-"""The last two to topics of services."""
+"""Actions that decide whether a client may publish: REQUEST and SERVE for topics of services."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class _Rights:
         return self.administers if action is Action.ADMINISTER else self.default
 
     def _may_publish_for_services(self, topic: str) -> bool:
-        """Return False for a topic of services to which the principal must not publish."""
+        """Return whether the rights for topics of services allow publishing; True for others."""
         if path_of_requests(topic) is not None:
             return all(
                 self.decide(each, EVERYTHING) is True for each in (Action.PUBLISH, Action.REQUEST)

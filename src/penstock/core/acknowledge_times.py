@@ -1,4 +1,4 @@
-"""How long messages take from their arrival until they can be acknowledged, and how many cannot.
+"""Times from the arrival of messages until they can be acknowledged, and the number that cannot.
 
 One entry stands for the messages of a batch, so the cost is per batch. Batches of one protocol that
 arrive within SHARED_US and have the same commit share an entry, so a commit of many small ones has

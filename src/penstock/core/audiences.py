@@ -1,9 +1,9 @@
 """Which subscribers get which rows of a batch, by the kinds of routes that the batch has.
 
 A batch may have thousands of routes, each for a pattern of its own, and still few distinct sets of
-subscribers. So patterns that the same sessions have are looked at as one, and routes whose patterns
-come down to the same sets of sessions are of one *kind*. Kinds have numbers, which are looked up
-for each message in the kernel.
+subscribers. So patterns with the same sessions are treated as one, and routes whose patterns have
+the same sets of sessions are of one *kind*. Kinds have numbers, which the kernel looks up for each
+message.
 """
 
 from array import array
@@ -80,7 +80,7 @@ class _SessionSet:
 
 
 _UNKNOWN: Final = 0
-"""The kind of routes that were not looked at yet."""
+"""The kind of routes whose kind was not found yet."""
 _NUMBER_BYTES: Final = 28
 """Memory of a number in the key of a plan."""
 
@@ -89,10 +89,10 @@ PatternsOf: TypeAlias = Callable[[Sequence[int]], Mapping[int, Iterable[Subscrib
 
 
 class Audiences:
-    """Finds the audiences of a batch, and keeps them by the kinds of its routes.
+    """Finds the audiences of a batch, and caches them by the kinds of its routes.
 
-    What was found holds until subscriptions change. It keeps its meaning then, for a delivery that
-    is under way: kinds that are found later have other tables.
+    The cache is cleared when subscriptions change. Audiences that were returned before stay valid
+    for a delivery that is under way: later kinds are in new tables.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Audiences:
         for session_set in kinds_of_set:
             for session in session_set.sessions:
                 sets_of_session.setdefault(session, []).append(session_set)
-        # Most sessions share their sets with others: find the kinds of routes of each once.
+        # Most sessions share their sets with others: find the kinds for each combination once.
         kinds_of_sets: dict[tuple[_SessionSet, ...], frozenset[int]] = {}
         groups: dict[tuple[Encoding, frozenset[int]], list[Session]] = {}
         for session, sets in sets_of_session.items():
@@ -174,7 +174,7 @@ class Audiences:
         ]
 
     def _learn(self, routes: Sequence[int], patterns_of: PatternsOf) -> None:
-        """Find the kinds of routes that are not known; there is one at least."""
+        """Find the kinds of the routes that have none yet; there must be at least one."""
         if len(self._sets_of_kind) + self._kinds_sets > ROUTE_PATTERNS_MAX:
             self.clear()
         known = self._kind_of_route
@@ -209,7 +209,7 @@ class Audiences:
 
 
 def marks_of(numbers: Iterable[int]) -> bytes:
-    """Return marks of routes or kinds with these numbers, which are not empty."""
+    """Return marks of the routes or kinds with these numbers; there must be at least one."""
     listed = list(numbers)
     marks = bytearray(max(listed) + 1)
     for number in listed:

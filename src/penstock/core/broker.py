@@ -604,7 +604,7 @@ class Broker:
     ) -> None:
         """Tell a client that wants positions where a subscription takes effect: here.
 
-        `name` is what the client calls the pattern. With `is_replay` it gets earlier messages, too.
+        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow.
         """
         partitions = {} if self.catch_up is None else self.catch_up.partitions
         self.marks.anchor(session, pattern, partitions, name=name, is_replay=is_replay)

@@ -93,8 +93,8 @@ def digest_of_correlation(text: str) -> bytes | None:
 class Deduplication:
     """The keys of the last `seconds`, at most `keys_max`.
 
-    With more, the oldest key of the owner that has most is forgotten, so that many keys of one
-    client do not shorten the time of others. One thread owns it. What takes long is done in slices.
+    Above `keys_max`, the owner with the most keys loses its oldest one, so that many keys of one
+    client do not displace those of others. One thread owns it. Long work is done in slices.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Deduplication:
         entry = self._entries.get(digest)
         if entry is None or entry.offset < self._deleted.get(topic, (0, 0))[0]:
             return None
-        if entry.timestamp_us < oldest_us:  # the search for old keys has not come to it
+        if entry.timestamp_us < oldest_us:  # the search for old keys has not reached this one
             self._remove(entry)
             self._count_memory()
             return None
@@ -182,7 +182,7 @@ class Deduplication:
         return Receipt(entry.offset, entry.commit, entry.durability)
 
     def add(self, digest: bytes, receipt: Receipt, owner: str) -> None:
-        """Keep the key of a message that an owner appended now."""
+        """Keep the key of a message that was appended now on behalf of `owner`."""
         self._put(_Entry(digest, owner, *receipt, self._clock.now_us()))
 
     def failed(self, written_commit: int) -> None:
@@ -209,12 +209,12 @@ class Deduplication:
         self._count_memory()
 
     def _remove(self, entry: _Entry) -> None:
-        """Remove a key; its entry in the order of its owner is stale then."""
+        """Remove a key; its entry in `_by_owner` becomes stale."""
         del self._entries[entry.digest]
         self._shares.remove(entry.owner)
 
     def _forget_oldest(self, owner: str) -> None:
-        """Forget the oldest key of an owner, which has one."""
+        """Forget the oldest key of an owner, which must have one."""
         entries = self._by_owner[owner]
         while True:
             entry = entries.popleft()
@@ -236,7 +236,7 @@ class Deduplication:
             self._slices.start(self._sweep())
 
     def _sweep(self) -> Iterator[None]:
-        """Forget what is old, in steps."""
+        """Forget old keys and deletions in steps."""
         try:
             yield from self._forget_old()
         finally:
@@ -246,7 +246,7 @@ class Deduplication:
     def _forget_old(self) -> Iterator[None]:
         done = 0
         for owner in list(self._by_owner):
-            # Another step may have replaced or removed it meanwhile.
+            # Between two steps the entries of an owner may be replaced or removed.
             while (entries := self._by_owner.get(owner)) is not None:
                 done += 1
                 if not done % DEDUPE_STEP_KEYS:

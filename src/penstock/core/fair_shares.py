@@ -1,4 +1,4 @@
-"""How much each of several owners has, and which of them has most."""
+"""Counts for each of several owners, and the owner with the highest count."""
 
 from collections import OrderedDict
 
@@ -22,13 +22,13 @@ class FairShares:
         self._largest = max(self._largest, count)
 
     def remove(self, owner: str) -> None:
-        """Count one less of an owner, which has one."""
+        """Count one less of an owner, whose count must not be 0."""
         count = self._move(owner, -1)
         if count + 1 == self._largest and count + 1 not in self._owners:
             self._largest = count
 
     def largest(self) -> str:
-        """Return the owner that has most, one of several; there must be one."""
+        """Return an owner with the highest count; there must be one."""
         return next(iter(self._owners[self._largest]))
 
     def _move(self, owner: str, step: int) -> int:

@@ -234,7 +234,7 @@ class Following:
     ) -> int:
         """As `_deliver`; if that fails, the sessions are served from the log.
 
-        Those that had got some of the messages get them again.
+        Sessions that had got some of the messages before the failure get these again.
         """
         try:
             return self._deliver(partition, batch, audience, first=first, row=row)

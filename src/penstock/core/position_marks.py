@@ -59,7 +59,7 @@ class PositionMarks:
     ) -> None:
         """Tell a client that asked for positions where a subscription takes effect.
 
-        `name` is what the client calls the pattern. With `is_replay` it gets earlier messages, too.
+        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow.
         """
         if session.mark is None:
             return

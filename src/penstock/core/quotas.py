@@ -27,8 +27,8 @@ Reached: TypeAlias = Callable[["Quota", str], None]
 class QuotaLimits:
     """The limits of a principal; 0 is no limit.
 
-    Topics have one all the same, that of the broker for each principal: the table of topics applies
-    it. The table has the topics of each address without credentials apart.
+    With a `topics_max` of 0, the broker's limit for each principal applies. The table of topics
+    applies both, and counts the topics of clients without credentials by address.
     """
 
     connections_max: int = 0

@@ -63,7 +63,7 @@ class RemoteServices:
         self._tell(name)
 
     def subscribed(self, pattern: str, change: int) -> None:
-        """Take note of a subscription more, or less, if it is to the topic of a path."""
+        """Count a subscription that began or ended, if it is to the request topic of a path."""
         path = path_of_requests(pattern)
         if path:
             name = canonical_pattern(path).text

@@ -11,9 +11,9 @@ that it has written count; the client may get some messages twice, but misses no
          ◀─────────────────────── {node B, handed over, claim 2} ◀── put
     put ────────────────────────▶ {node B, connected, claim 3}
 
-Each move has a higher claim. A node that stood still may answer an old claim, or write old
-positions, after the client has moved on: the store ignores them, and the node that has the client
-writes its own again.
+Each move of a client has a higher claim. A node that was suspended may answer an old claim, or
+write old positions, after the client has moved on. The store ignores both, and the node that has
+the client writes its state again.
 
 The positions in the store never go beyond what is in the log. A node delivers the messages of its
 own clients before they are committed; if it ends before that, the next process assigns their
@@ -53,7 +53,7 @@ class RoamingClient(Protocol):
 
 
 class _Arrival(NamedTuple):
-    """A client that waits for its positions from another node, and the claim of it."""
+    """A client that waits for its positions from another node, and the claim for it."""
 
     then: _Then
     timer: Timer
@@ -70,7 +70,7 @@ class _Written(NamedTuple):
 class Roaming:
     """Looks for the positions of clients on all nodes, and answers other nodes.
 
-    `committed` returns the end of what the log has of the partition of this node.
+    `committed` returns the offset behind the last committed message of this node's partition.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Roaming:
         self._connected: dict[str, RoamingClient] = {}
         self._arriving: set[str] = set()  # connected ones that have no subscriptions yet
         self._arrivals: dict[str, _Arrival] = {}
-        self._claims: dict[str, int] = {}  # of connected clients
-        self._written: dict[str, _Written] = {}  # of clients of this node, the oldest first
+        self._claims: dict[str, int] = {}  # by connected client
+        self._written: dict[str, _Written] = {}  # by client of this node, the oldest first
         self._renewing = False
 
     # --- Clients of this node ---------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Roaming:
         claims: bool = False,
         until_us: int = 0,
     ) -> None:
-        """Write a client of this node."""
+        """Write the state of a client of this node."""
         own = self._store.node
         session = KeptSession(
             node=own,
@@ -227,7 +227,7 @@ class Roaming:
         self._renew_later()
 
     def _capped(self, positions: Mapping[str, Position]) -> dict[str, dict[int, int]]:
-        """Return positions up to what is in the log."""
+        """Return positions, lowered to the end of the log where they are beyond it."""
         own, end = self._store.node, self._committed()
         return {
             pattern: {
@@ -242,7 +242,7 @@ class Roaming:
         return all(position.get(own, 0) <= end for position in positions.values())
 
     def _when_committed(self, positions: Mapping[str, Position], then: Callable[[], None]) -> None:
-        """Call `then` when all messages before positions are in the log, or failed, or late."""
+        """Call `then` when all messages before the positions are in the log, or when it is late."""
         ends = self._clock.monotonic() + ROAMING_COMMIT_SECONDS_MAX
 
         def look() -> None:
@@ -259,7 +259,7 @@ class Roaming:
             self._timers.after(_RENEWAL_LOOK_SECONDS, self._renew)
 
     def _renew(self) -> None:
-        """Write connected clients again whose state would expire; forget those that have."""
+        """Write states of connected clients again before they expire; forget expired ones."""
         self._renewing = False
         now, now_us = self._clock.monotonic(), self._clock.now_us()
         due: list[str] = []
@@ -286,7 +286,7 @@ class Roaming:
         """Take what another node has written of a client."""
         arrival = self._arrivals.get(text)
         if arrival is not None and (session.handed_over or not session.connected):
-            # A client that has left did so before its node has read the claim.
+            # If the client is disconnected there, it left before its node had read the claim.
             lowest = arrival.claim if session.handed_over else arrival.claim - 1
             if session.claim >= lowest or not session.claim:
                 self._answered(text, dict(session.positions))
@@ -313,13 +313,13 @@ class Roaming:
             self._when_committed(positions, lambda: self._hand_over(text, session, positions))
 
     def _write_again(self, text: str) -> None:
-        """Write a client of this node again: another node has replaced it, which is late."""
+        """Write the state of a client of this node again: a node that lags has replaced it."""
         written = self._written.get(text)
         if written is not None:
             self._store.put(text, written.session)
 
     def _hand_over(self, text: str, claim: KeptSession, positions: Mapping[str, Position]) -> None:
-        """Answer a claim, unless the client has moved on: this node may have stood still."""
+        """Answer a claim, unless the client has moved on because this node was suspended."""
 
         def found(session: KeptSession | None) -> None:
             if session is None or not session.claims or session.claim != claim.claim:

@@ -333,7 +333,7 @@ class NoLastValues(LogError):
 
 
 class AlreadySubscribed(PeerError):
-    """A subscription asks for history, and the client has a subscription to the pattern."""
+    """A subscription asks for history, but the client is subscribed to the pattern already."""
 
     code = ErrorCode.ALREADY_SUBSCRIBED
     template = (
@@ -345,7 +345,10 @@ class AlreadySubscribed(PeerError):
 
 
 class GroupDiffers(PeerError):
-    """A client joins a consumer group with other topics, or another order, than the group has."""
+    """A client joins a consumer group with other topics or another order than the group has.
+
+    Also if a reader reports its position in a group whose members are clients of the broker.
+    """
 
     code = ErrorCode.GROUP_DIFFERS
     template = "group {group} {difference}; choose another name, or remove the group"

@@ -588,7 +588,7 @@ class Gateway(ABC):
             return
         try:
             if place is not None:
-                # Before hooks are told of it, and the state of the group is read.
+                # Checked before hooks are called and the state of the group is read.
                 self.broker.authorize(session, Action.SUBSCRIBE, pattern)
                 self.broker.authorize(session, Action.GROUP, place.name)
             if has_hooks:

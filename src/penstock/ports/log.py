@@ -207,9 +207,9 @@ class LogReader(Port):
         """Return the first offset that may have a message of a topic that matches a pattern."""
 
     def expired_below(self, pattern: str) -> int:
-        """Return the offset below which messages of some topic of a pattern may have been removed.
+        """Return the offset below which messages of topics of a pattern may have been removed.
 
-        Messages that a rule removed because there is a later one of their topic do not count.
+        Messages that a rule removed because their topic has a later one do not count.
         """
 
     @property
@@ -275,9 +275,9 @@ class Follower(Port):
         """
 
     def messages_failed(self, number: int, end: int) -> None:
-        """Take note that the messages of a partition up to `end` could not be handed over.
+        """Take note that messages of a partition up to `end` could not be handed over.
 
-        Those that were not delivered are read from the log by the subscribers.
+        Subscribers read from the log the messages that were not delivered.
         """
 
     def records_read(self, records: Sequence[Record]) -> None:

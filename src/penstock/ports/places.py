@@ -1,7 +1,7 @@
-"""Messages of all partitions in one row of numbers: the partition, then 48 bits of the offset.
+"""Places: numbers that name a message by its partition and, in the low 48 bits, its offset.
 
-The states of consumer groups name messages by such places. Those of partition 0, the only one of a
-log on disk, are the offsets.
+The states of consumer groups name messages by places. In partition 0, the only one of a log on
+disk, a place is the offset itself.
 """
 
 from typing import Final

@@ -15,8 +15,8 @@ class KeptSession(msgspec.Struct, frozen=True, omit_defaults=True):
     positions may be a few seconds old. With `claims`, the node asks the one that has the client to
     give it up; `handed_over` is the answer. `until_us` is when the client is forgotten.
 
-    `claim` is increased with each move of the client, so a state with a lower one is of a node that
-    did not know of the last move: it does not count. It is 0 in a state of an earlier version.
+    `claim` grows with each move of the client. A state with a lower claim is ignored: its node did
+    not know of the last move. The claim is 0 in a state of an earlier version.
     """
 
     node: int

@@ -170,7 +170,7 @@ class FollowStatus:
     replaced: int = 0
     """Readers that failed or hung, and were replaced."""
     late: Mapping[int, bool] = dataclasses.field(default_factory=dict)
-    """Whether each partition has not been read for a while; -1 stands for what is no message."""
+    """Whether each partition has not been read for a while; -1 stands for the state."""
     references: ReferenceCounts = dataclasses.field(default_factory=ReferenceCounts)
     """Row groups of namespaces that were read and passed over."""
 
@@ -245,7 +245,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PendingRun(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets without a gap that a group was given and has not processed, and their failures."""
+    """Contiguous offsets that were delivered and not processed, and the failures of each."""
 
     first: int
     size: int
@@ -307,10 +307,10 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A GroupState for lists: with the numbers of its messages, which may be many.
+    """A GroupState for lists: with counts in place of its messages, which may be many.
 
-    `is_shared` tells whether its members are clients of the broker. `node` is the one that said
-    that it has members; -1 if none did.
+    `is_shared` tells whether the members of the group are clients of the broker. `node` is the node
+    that reported members; -1 if none did.
     """
 
     group: str
@@ -344,7 +344,7 @@ class ConsumerGroups(Port):
     ) -> None:
         """Store the offsets of a group and its topics; partitions that are not named keep theirs.
 
-        A new group is charged to `owner`; one without an owner counts for none.
+        A new group counts towards the limit of `owner`; without an owner, towards none.
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
         one without is the report of a reader that keeps its place itself. Raise InvalidGroup,
@@ -353,10 +353,10 @@ class ConsumerGroups(Port):
         """
 
     def load(self, group: str) -> GroupState | None:
-        """Return the state of a group, None if it has none or a damaged one; raise OSError."""
+        """Return the state of a group, None if there is none or it is damaged; raise OSError."""
 
     def all(self) -> dict[str, GroupSummary]:
-        """Return all groups by name, in order; of one at a time, the whole state is in memory."""
+        """Return all groups by name, in order; the states are loaded one after the other."""
 
     def forget(self, group: str) -> None:
         """Remove a group, if it exists."""

@@ -98,7 +98,7 @@ def _kind(event: AuditEvent, fields: Mapping[str, AuditValue]) -> _Kind:
         peer = host  # a client has many ports
     alike = tuple([fields.get(name) for name in _ALIKE])
     if event is AuditEvent.ADMINISTERED:
-        # Each act on something else is written: its name is the point of the event.
+        # Acts are combined only if they changed the same things with the same outcome.
         names = fields.get("names")
         listed = tuple(names) if isinstance(names, Sequence) else ()
         alike += (hash((fields.get("name"), listed, fields.get("outcome"))),)

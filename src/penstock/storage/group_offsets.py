@@ -79,7 +79,7 @@ def check_group_count(
 ) -> None:
     """Raise TooManyGroups if there is no room for another group of an owner.
 
-    `owners` returns those of all groups.
+    `owners` returns the owner of each group.
     """
     if count >= GROUPS_MAX:
         raise TooManyGroups(GROUPS_MAX, "consumer groups")
@@ -88,13 +88,13 @@ def check_group_count(
 
 
 class _Owner(msgspec.Struct):
-    """The owner in a state; the rest of it is not needed."""
+    """The owner in a stored state, whose other fields are not decoded."""
 
     owner: str = ""
 
 
 def owner_of(data: bytes) -> str:
-    """Return the owner in a state as it is stored, empty if it has none or is damaged."""
+    """Return the owner in a stored state; empty if the state has none or is damaged."""
     try:
         return msgspec.json.decode(data, type=_Owner).owner
     except ValueError:
@@ -114,8 +114,10 @@ def updated(
 ) -> GroupState:
     """Return the state of a consumer group after a report; raise TooManyGroups or GroupDiffers."""
     if progress is None and before is not None and before.progress is not None:
-        # The report would replace what members have and have not processed.
-        raise GroupDiffers(group, "is one of clients of the broker, which keeps its place")
+        # The report would replace the state of messages that members have not processed.
+        raise GroupDiffers(
+            group, "has clients of the broker as members, so the broker keeps its position"
+        )
     merged = {**(before.offsets if before else {}), **offsets}
     if len(merged) > GROUP_PARTITIONS_MAX:
         raise TooManyGroups(GROUP_PARTITIONS_MAX, "partitions of a consumer group")
@@ -146,7 +148,7 @@ class GroupOffsets:
         self._folder = data / GROUPS
         self._files = files or Files()
         self.owner_groups_max = GROUPS_PER_PRINCIPAL_MAX
-        self._owners: dict[str, str] = {}  # of the files that were looked at
+        self._owners: dict[str, str] = {}  # by the name of each file that was read
 
     def commit(
         self,

@@ -38,14 +38,14 @@ def peer_host(transport: asyncio.BaseTransport) -> str:
 
 
 def detect_loss(connected: socket.socket) -> None:
-    """Let the system end a TCP connection whose peer has vanished without closing it."""
+    """Let the operating system end a TCP connection whose peer vanished without closing it."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", TCP_IDLE_SECONDS),
         ("TCP_KEEPINTVL", TCP_PROBE_SECONDS),
         ("TCP_KEEPCNT", TCP_PROBES_MAX),
     ):
-        if hasattr(socket, option):  # not every system has all
+        if hasattr(socket, option):  # not every system has all options
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 

@@ -70,9 +70,9 @@ class ReceiveBuffer:
         self.large_reads = LargeReads()
         self.late_writes = LateWrites()
         self.resident: StreamConnection | None = None
-        """The last connection that left the bytes of an incomplete frame here."""
+        """The connection whose incomplete frame is in the buffer."""
         self.resident_at = 0
-        """The place of these bytes."""
+        """The index at which this frame begins."""
         self._last_reader: object = None
 
     def narrow(self, short: bool) -> None:  # noqa: FBT001
@@ -249,7 +249,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         return buffer.whole[size : size + len(view)]
 
     def move_out(self) -> None:
-        """Copy the bytes of an incomplete frame: another connection reads into the buffer."""
+        """Copy an incomplete frame out of the buffer: another connection is about to read."""
         self._rest = bytes(self._rest)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -343,7 +343,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _take(self, view: memoryview, *, is_shared: bool = False) -> None:
         """Offer `view` to the handler and keep what it does not take.
 
-        `is_shared` if it was just read, and is the front of the shared buffer.
+        `is_shared` tells that `view` begins at the front of the shared buffer.
         """
         taken = self._offer(view)
         if taken < len(view):
@@ -392,11 +392,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         return len(view) if self._closing else taken
 
     def _keep(self, rest: memoryview, *, large: bool, at: int | None = None) -> None:
-        """Keep the bytes of an incomplete frame; if they find no memory, stop reading.
+        """Keep the bytes of an incomplete frame; if there is no memory for them, stop reading.
 
-        They stay in the shared buffer if they are `at` a place in it.
-        While memory is short, a frame that is `large`, because a whole read is part of it, gets a
-        buffer of its own: then no more is read than the account holds.
+        They stay in the shared buffer if they are in it, at the index `at`. While memory is short,
+        a `large` frame, which a whole read is part of, gets a buffer of its own: then no more is
+        read than the account holds.
         """
         size = len(rest)
         large = large and self._owner.buffer.is_narrow
@@ -421,7 +421,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._own_filled = size
 
     def _stay(self, rest: memoryview, at: int | None) -> None:
-        """Leave `rest` in the shared buffer if it is `at` a place in it; else copy it."""
+        """Leave `rest` in the shared buffer if it is there, at the index `at`; else copy it."""
         if at is None:
             self._rest = bytes(rest)
         else:

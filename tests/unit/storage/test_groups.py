@@ -66,7 +66,7 @@ def test_the_progress_of_members_is_kept_until_the_group_is_removed(tmp_path: Pa
     assert found is not None
     assert (found.offsets, found.subscription, found.progress) == ({0: 3}, orders, progress)
     assert [path.name for path in (tmp_path / "groups").iterdir()] == ["billing.json"]
-    with pytest.raises(GroupDiffers, match="billing is one of clients of the broker"):
+    with pytest.raises(GroupDiffers, match="billing has clients of the broker as members"):
         groups.commit("billing", {0: 7})
     assert groups.load("billing") == found
     groups.forget("billing")

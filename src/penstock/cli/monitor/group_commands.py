@@ -101,7 +101,7 @@ def reset(
     """Let a consumer group go on at another place of the log.
 
     Messages behind it are delivered, again if they were processed before; those before it are not.
-    An offset behind the end of the log is the end of the log.
+    An offset behind the end of the log counts as the end.
     """
     if not yes:
         confirm(f"Let group {shown(name)} go on at {shown(to)}?")
@@ -126,7 +126,7 @@ def redrive(name: Name, *, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> N
 
 
 def rm(name: Name, *, yes: Yes = False, url: ApiUrl = API_URL_DEFAULT, ca: ApiCa = None) -> None:
-    """Remove a consumer group: its place in the log. Its members are disconnected."""
+    """Remove a consumer group and its position in the log. Its members are disconnected."""
     if not yes:
         confirm(f"Remove group {shown(name)}?")
     Api(url, ca=ca).delete(_path(name))

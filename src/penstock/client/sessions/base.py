@@ -120,7 +120,7 @@ class Session(ABC):
 
     @abstractmethod
     def ping(self) -> int:
-        """Ask for an answer, and for nothing else; return its ticket."""
+        """Send a request that has no effect but its answer; return the ticket of the answer."""
 
     def canonical(self, topic: Topic) -> str:
         """Return the name that a topic has in deliveries."""

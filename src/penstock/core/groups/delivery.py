@@ -104,7 +104,7 @@ class GroupDelivery:
             self._unload()
 
     def _run(self, arrived: Group | None = None) -> None:
-        """Let groups take turns; first the one whose rows have arrived, before it loses them."""
+        """Let groups take turns; first `arrived`, whose rows were read, before it loses them."""
         if self._is_running:  # a write may call back
             if arrived is not None:
                 self._ready[arrived] = None
@@ -123,7 +123,7 @@ class GroupDelivery:
     def _take_turn(self, group: Group, *, may_read: bool = True) -> None:
         """Deliver from the row groups that are in memory, then read others.
 
-        Without `may_read`, wait for another turn to read: others may wait for this one.
+        Without `may_read`, read in a later turn, since other groups may wait for this turn to end.
         """
         while not group.is_fetching and self._may_deliver(group):
             offset = self._wanted_offset(group)
@@ -154,7 +154,7 @@ class GroupDelivery:
         if self._clock.monotonic() < group.retry_at:
             return False
         if group.is_ordered and group.leaving:
-            return False  # others get their messages first
+            return False  # messages of members that left are delivered first
         if group.awaits_join:
             if group.ledger.leased:
                 return False  # topics move to the new member when none is with another one

@@ -172,10 +172,10 @@ class Group:
         self.ahead: Fetched | None = None  # the row groups behind these, if they were read ahead
         self.ahead_from = 0  # the offset that they were read for, or are being read for
         self.is_reading_ahead = False
-        self.owner = ""  # the name to which it is charged, if it is new
+        self.owner = ""  # the name to which a new group is charged
         self.is_burying = False
-        self.redrives = 0  # that look up dead letters
-        self.leaving = 0  # members that have left, and whose messages are being taken back
+        self.redrives = 0  # redrives that are looking up messages of dead letters
+        self.leaving = 0  # members that have left while their messages are still taken back
         self.is_looking_up = False  # where it begins
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False

@@ -326,14 +326,14 @@ class Groups:
     def forget(self, session: Session) -> None:
         """End all memberships of a session; its members are lost unless the broker ended it.
 
-        A member that is lost may have failed at the first message that it was to process. One whose
-        system acknowledges bytes was not processing any of those that it had not received.
+        A lost member may have failed at its first unacknowledged message. This does not apply if
+        the client's operating system acknowledges: such a member never got its unacknowledged ones.
         """
         is_lost = not (session.is_ended or self._delivery.is_stopped)
         self._leave(list(session.memberships.values()), is_lost=is_lost)
 
     def _leave(self, members: Sequence[Member], *, is_lost: bool) -> None:
-        """End memberships at once, and take back the messages of these members in slices."""
+        """End the memberships at once, and take back the messages of the members in slices."""
         for member in members:
             session, group = member.session, member.group
             session.memberships.pop(group.name, None)
@@ -366,8 +366,8 @@ class Groups:
     def stop_delivery(self) -> None:
         """Deliver nothing more: all members are about to be disconnected.
 
-        Without this, the messages of the first member that leaves would go to the next one that
-        does. Members that go from now on are not lost.
+        Without this, the messages of the first member to leave would go to a member that leaves
+        next. Members that leave from now on do not count as lost.
         """
         self._delivery.is_stopped = True
         self._late.flush()
@@ -511,8 +511,8 @@ class Groups:
     def _state(self, group: Group, lost: int, *, is_used: bool) -> GroupState:
         """Return what is stored of a group.
 
-        A new group begins behind messages that may not be in the log yet. If they never are, the
-        next process of this node assigns their offsets to other messages.
+        A new group begins behind messages that may not be in the log yet. If they are never
+        committed, the next process of this node assigns their offsets to other messages.
         """
         positions = group.ledger.positions
         progress = group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used)

@@ -11,10 +11,10 @@ message that failed, or whose member has left, *waits* to be delivered again; on
 often is *buried*: it goes to the dead letters. Messages that the group does not read are done as
 soon as `next` has passed them.
 
-Failures are counted, not deliveries: a member gets many messages ahead of those that it processes.
-So of a member that is lost or silent, only the first message fails, in the order of delivery: it is
-the one at which the member was at work. The others wait as they were. If that was another message,
-then the one that stops members is the first one in the end, since the others get acknowledged.
+Failures are counted, not deliveries, because a member gets many messages before it processes them.
+If a member is lost or silent, only its first message fails, in the order of delivery: the one that
+it was probably processing. The others wait with their failures unchanged. If another message stops
+members, it becomes the first one in the end, since the others get acknowledged.
 
 Members get runs of messages, and a run is one lease, so that acknowledging it takes one step. All
 methods are deterministic, and time is passed in.
@@ -57,7 +57,7 @@ class GroupSettings:
     deliveries_max: int = GROUP_DELIVERIES_MAX
     """Failed deliveries after which a message goes to the dead letters."""
     unacked_max: int = GROUP_UNACKED_DEFAULT
-    """Messages that all members together may have and not have acknowledged."""
+    """Messages that all members together may hold without having acknowledged them."""
 
 
 class Failure(NamedTuple):
@@ -202,8 +202,8 @@ class Ledger:
         self.buried: OrderedDict[int, Failure] = OrderedDict()
         """Offsets whose dead letters are not in the log yet."""
         self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
-        """Offsets whose dead letters are in the log, until they were processed; the last ones."""
-        self._redriven: set[int] = set()  # of these, those that are delivered again
+        """Offsets of the last dead letters in the log, until their messages were processed."""
+        self._redriven: set[int] = set()  # the offsets in `dead` that are delivered again
         self.changes = 0
         self.leased = 0
         """Messages that members have and that are not done."""
@@ -292,7 +292,7 @@ class Ledger:
     def lease(
         self, member: Hashable, base: int, rows: "array[int]", *, now: float, failures: int = 0
     ) -> Lease:
-        """Give messages to a member; each has failed `failures` times before."""
+        """Give messages to a member; each of them has failed `failures` times before."""
         self._numbers += 1
         number = self._numbers
         lease = Lease(member, base, rows, number=number, failures=failures, now=now)
@@ -317,9 +317,9 @@ class Ledger:
                 self._wait(base + row, 0, "")
 
     def drop_waiting(self, first: int, end: int) -> int:
-        """Give up the messages of a range that wait: they cannot be read. Return how many are lost.
+        """Give up waiting messages of a range that cannot be read; return how many are lost.
 
-        Dead letters that are delivered again are not: their letters are in the log.
+        Redriven messages do not count as lost: their dead letters are in the log.
         """
         lost = 0
         for offsets in (self.waiting, self.buried):
@@ -370,7 +370,7 @@ class Ledger:
         self._end(lease)
 
     def _processed(self, offsets: Iterable[int]) -> None:
-        """Forget the dead letters of messages that were processed after all."""
+        """Forget the dead letters of messages that were processed after a redrive."""
         for offset in offsets:
             if offset in self._redriven:
                 self._redriven.discard(offset)
@@ -392,7 +392,7 @@ class Ledger:
         return True
 
     def leave(self, member: Hashable, *, is_lost: bool = False) -> None:
-        """Take all messages from a member; if it is lost, the first one has failed."""
+        """Take all messages from a member; if the member is lost, its first message has failed."""
         for _ in self.leaving(member, is_lost=is_lost):
             pass
 
@@ -405,9 +405,9 @@ class Ledger:
             yield
 
     def expire(self, now: float) -> set[Hashable]:
-        """Take messages from members that had their time; return these members.
+        """Take messages from members whose time is over; return these members.
 
-        All that were passed have failed, and the first one of those that a member has ahead.
+        All messages of passed leases have failed, and the first one of a member's other leases.
         """
         seconds = self.settings.ack_wait_seconds
         reason = "it was not acknowledged in time"
@@ -428,7 +428,7 @@ class Ledger:
         return late
 
     def _revoke(self, lease: Lease, reason: str, *, failed: int) -> None:
-        """Let the messages of a lease wait; the first `failed` ones have failed."""
+        """Let the messages of a lease wait; the first `failed` of them have failed."""
         offsets = list(lease.offsets())
         self._end(lease)
         for index, offset in enumerate(offsets):
@@ -465,7 +465,7 @@ class Ledger:
         """Note that the dead letter of a message is in the log."""
         if self.buried.pop(offset, None) is not None:
             self._redriven.discard(offset)
-            self.dead.pop(offset, None)  # the new one is the last one
+            self.dead.pop(offset, None)  # so that its new dead letter is the newest
             self.dead[offset] = None
             if len(self.dead) > GROUP_DEAD_MAX:
                 oldest, _ = self.dead.popitem(last=False)
@@ -474,7 +474,7 @@ class Ledger:
 
     @property
     def left_dead(self) -> list[int]:
-        """The offsets with dead letters that are not delivered again yet."""
+        """The offsets with dead letters whose messages are not delivered again yet."""
         return [offset for offset in self.dead if offset not in self._redriven]
 
     def redrive(self, offsets: Iterable[int]) -> int:

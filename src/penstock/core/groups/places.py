@@ -1,6 +1,6 @@
-"""Reads all partitions by places: see penstock.ports.places.
+"""A reader of all partitions of a log, for consumer groups.
 
-A group reads all partitions of a log, and its state names messages of each of them.
+The state of a group names messages of each partition by places, see `penstock.ports.places`.
 """
 
 from collections.abc import Callable, Mapping

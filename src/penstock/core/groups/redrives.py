@@ -30,14 +30,14 @@ log = structlog.get_logger("penstock.groups")
 
 
 class Redriven(NamedTuple):
-    """How many dead letters are delivered again, and of how many the message is gone."""
+    """Numbers of dead letters: messages delivered again, and those gone from the log."""
 
     messages: int
     gone: int
 
 
 class _Search:
-    """The dead letters of a group that are looked up."""
+    """The dead letters of one group whose messages are being looked up."""
 
     def __init__(self, group: Group, then: Callable[[Redriven | Exception], None]) -> None:
         self.group = group
@@ -48,7 +48,7 @@ class _Search:
 
 
 class Redrives:
-    """Looks messages of dead letters up, and delivers those again that are there."""
+    """Looks up the messages of dead letters, and delivers those that are in the log again."""
 
     def __init__(self, *, reader: PlacedReader, topics: TopicTable, slices: Slices) -> None:
         self._reader = reader
@@ -62,7 +62,7 @@ class Redrives:
         self._next(_Search(group, then))
 
     def _next(self, search: _Search) -> None:
-        """Look up the first of the dead letters that are left, and others that are read with it."""
+        """Look up the first message that is left, and others that are read together with it."""
         group = search.group
         if group.is_removed:
             self._end(search, NoSuchGroup(group.name))
@@ -103,7 +103,7 @@ class Redrives:
         self._next(search)
 
     def _visible(self, stored: Stored, offsets: list[int]) -> list[int]:
-        """Return those of some offsets of a row group that can be delivered."""
+        """Return the offsets of a row group whose messages can be delivered."""
         batch, topics, base = self._batch, self._topics, stored.base_offset
         try:
             stored.load(batch, topics)

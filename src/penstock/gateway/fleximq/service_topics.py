@@ -189,10 +189,10 @@ class ServiceTopics:
                 self._requested(requester, topic.removeprefix(REQUEST_PREFIX), value)
 
     def _answered(self, sender: Session | None, value: bytes) -> None:
-        """Pass on the answer of a server that was asked by a topic.
+        """Pass on the answer of a server that got the request through a topic.
 
-        A client of this node must have the right to serve the path. Of another node's client, or of
-        one that has left, only its right to serve some path is known: it was needed to publish.
+        A client of this node must have the right to serve the path. If the sender is a client of
+        another node, or has left, only its right to serve some path was checked, at publishing.
         """
         try:
             reply = decode_reply(value)

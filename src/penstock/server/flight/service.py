@@ -236,7 +236,7 @@ class FlightService(pf.FlightServerBase):  # type: ignore[misc]  # pyarrow has n
     def _administering(
         self, context: pf.ServerCallContext, principal: Principal, act: str, name: str
     ) -> Iterator[None]:
-        """Record the outcome of an administrative act: it may take effect and yet fail."""
+        """Record the outcome of an administrative act. A failed act may have taken effect."""
         reason: str | None = None
         try:
             yield

@@ -188,7 +188,7 @@ class _Application:
         principal: Principal,
         asked: msgspec.Struct,
     ) -> Response:
-        """Run an administrative act, and record its outcome: it may take effect and yet fail."""
+        """Run an administrative act, and record its outcome. A failed act may have taken effect."""
         if operation.run is None:
             raise AssertionError("an act without a handler")
         CHANGED.set(None)
@@ -218,7 +218,7 @@ class _Application:
         changed: list[str] | None,
         reason: str | None,
     ) -> None:
-        """Record an act; one that changed many things in several events."""
+        """Record an act; if it changed many things, as several events."""
         pieces: list[dict[str, AuditValue]] = [{"name": name}]
         if changed is not None:
             pieces = [

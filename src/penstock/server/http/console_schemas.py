@@ -256,9 +256,9 @@ class LimitUse(Struct, frozen=True):
 class QuotaUse(Struct, frozen=True):
     """The quota of a principal; 0 is no limit.
 
-    `stored_bytes` are those of its messages in the log. `topics` are those that it created, without
-    those of clients without credentials, which are counted by address. `reached` says how often its
-    clients were at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
+    `stored_bytes` are those of its messages in the log. `topics` are those that it created; topics
+    of clients without credentials are counted by address, and not here. `reached` says how often
+    its clients were at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
     """
 
     principal: str

@@ -20,7 +20,7 @@ __all__ = ["CHANGED", "MESSAGE_KEY", "PEER", "TRACE_PARENT", "TRANSPORT", "HttpC
 PEER: Final[ContextVar[str]] = ContextVar("peer", default="")
 """Address of the client whose request is being answered: host and port."""
 CHANGED: Final[ContextVar[list[str] | None]] = ContextVar("changed", default=None)
-"""Names of what the request that is being answered has changed, if it may change several."""
+"""Names of the things that the current request has changed, if its act may change several."""
 TRANSPORT: Final[ContextVar[BaseTransport | None]] = ContextVar("transport", default=None)
 """Transport of the connection whose request is being answered."""
 MESSAGE_KEY: Final[ContextVar[str | None]] = ContextVar("message_key", default=None)

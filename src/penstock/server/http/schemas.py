@@ -188,10 +188,11 @@ class Deleted(Struct, frozen=True):
 class Topics(Struct, frozen=True):
     """A page of the topics that the caller may read.
 
-    `total` counts all topics that the caller may read, whatever the query asks for; null if rules
-    limit what it may read, and the broker has too many topics to try them on each. Channels of
-    herald count if they are used. `found` counts those that the query asks for, null unless they
-    are ordered by name. `next` is the value of `after` for the next page, null on the last one.
+    `total` counts all topics that the caller may read, including those that the query leaves out.
+    It is null if rules limit the caller, and there are too many topics to apply the rules to each.
+    Channels of herald count if they are used. `found` counts the topics that match the query, null
+    unless they are ordered by name. `next` is the value of `after` for the next page, null on the
+    last one.
     """
 
     topics: list[Topic]
@@ -490,7 +491,7 @@ class GroupDetail(Struct, frozen=True):
 class GroupChange(Struct, frozen=True):
     """A group that was changed: where it goes on, or how many messages are delivered again.
 
-    `gone` dead letters are not, because their messages are no longer in the log.
+    `gone` is the number of dead letters whose messages are no longer in the log.
     """
 
     name: str

@@ -215,8 +215,8 @@ class RecordReader:
     ) -> Generator[Message, None, None]:
         """Yield the committed records from a Kafka offset on; raise RecordsRemoved or OSError.
 
-        `end` is an offset that `bounds` has returned as the end, or that of a later record. After a
-        leader has moved, Kafka may show fewer records for a moment: this waits for the others.
+        `end` is an end that `bounds` has returned, or the offset of a later record. After a leader
+        has moved, Kafka may show fewer records for a moment; then this waits for the other records.
         """
         consumer = self._consumer
         try:
@@ -257,9 +257,9 @@ class RecordReader:
         end: int,
         seconds_max: float = KAFKA_READ_SECONDS_MAX,
     ) -> Message | None:
-        """Return the first committed record from a Kafka offset on, with `end` as for `records`.
+        """Return the first committed record from a Kafka offset on, None if there is none.
 
-        None if there is none.
+        `end` is as for `records`.
         """
         records = self.records(topic, partition, offset, end=end, seconds_max=seconds_max)
         with contextlib.closing(records):

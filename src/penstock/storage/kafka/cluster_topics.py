@@ -290,9 +290,9 @@ def check_settings(options: KafkaOptions, topic: str, settings: dict[str, Any]) 
 
 
 def _report(options: KafkaOptions, facts: TopicFacts, *, state: Copies) -> None:
-    """Log what an acknowledgment means with this replication; raise KafkaUnusable.
+    """Log how many copies an acknowledged message has; raise KafkaUnusable.
 
-    Without the state topic, a node does not know its topics, groups and offsets.
+    The state topic counts, too: without it, a node does not know its topics, groups and offsets.
     """
     messages = Copies(facts.replicas, facts.min_insync_replicas)
     for topic, each in ((options.topic, messages), (options.state_topic, state)):

@@ -4,8 +4,8 @@ Kafka fences an earlier process of the same node when this one initializes its t
 producer that failed is never used again: its records may be committed or not. A new producer
 continues after the last message that is in Kafka. Before that, the state topic must still name this
 process as the owner of the partition; otherwise a newer process has taken over, and this one ends.
-It is asked again when the new producer is initialized: a newer process may have taken over
-meanwhile, and whatever it has written is in Kafka by then.
+This is checked again after the new producer is initialized: a newer process may have taken over
+meanwhile, and its records are in Kafka by then.
 
 A thread that hangs in a call of librdkafka is replaced. Its commit counts as failed, and the next
 producer reads from Kafka whether it was committed.
@@ -107,7 +107,7 @@ class KafkaCommitter:
         """Names this process in the state of the log."""
         self._since_us = time.time_ns() // 1000
         self._reserved = 0
-        self._sent_end = 0  # the log ends there at most, as far as this process has written it
+        self._sent_end = 0  # the end of the log after all commits that this process has sent
         self._told = 0  # `written` was called with all messages below this offset
         self._producer: Producer | None = None
         self._broken: OSError | None = None
@@ -129,7 +129,7 @@ class KafkaCommitter:
             self._check_namespaces()
             self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
-            self._state.refresh()  # the process before may have reserved more until now
+            self._state.refresh()  # the earlier process may have reserved more until now
             before = self._state.load(self._key, NodeState)
             self._partition.load_bounds(end_min=before.reserved if before else 0)
             self._load_ends()
@@ -464,7 +464,7 @@ class KafkaCommitter:
             self._producer = producer
             del producer
             self._initialize(self._producer, self._options.commit_seconds_max)
-            if not self.check_owner():  # a newer process may have started since it was asked
+            if not self.check_owner():  # a newer process may have started since the first check
                 return False
             self._partition.load_bounds()  # a commit without an answer may have succeeded
             self.step()

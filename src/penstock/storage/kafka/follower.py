@@ -446,7 +446,7 @@ class PartitionFollower:
             self._hand_over_row_group(number, group)
 
     def _hand_over_failed(self, number: int, end: int) -> None:
-        """Let sessions read from the log what could not be handed over up to an offset."""
+        """Let sessions read messages up to `end` from the log: they could not be handed over."""
 
         def failed() -> None:
             self._follower.messages_failed(number, end)

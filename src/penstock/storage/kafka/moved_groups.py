@@ -1,7 +1,7 @@
-"""Copies consumer groups when a partition is moved: their offsets, and their whole progress.
+"""Copies consumer groups when a partition is moved: their offsets and their progress.
 
-A group reads all partitions of its log, and a move copies one. So the part of the group's state
-that is about this partition is added to what the target has of the group.
+A group reads all partitions of its log, and a move copies one partition. So the part of a group's
+state that belongs to this partition is added to the state that the target has of the group.
 """
 
 from penstock.ports import ConsumerGroups, GroupProgress, GroupState
@@ -11,7 +11,7 @@ __all__ = ["copy_groups"]
 
 
 def copy_groups(source: ConsumerGroups, target: ConsumerGroups, *, partition: int) -> None:
-    """Copy what groups have of a partition; raise OSError."""
+    """Copy the state of all groups for one partition; raise OSError."""
     for name in source.all():
         state = source.load(name)
         if state is None or partition not in state.offsets:
@@ -30,7 +30,7 @@ def copy_groups(source: ConsumerGroups, target: ConsumerGroups, *, partition: in
 def _merged(
     before: GroupProgress | None, state: GroupState, partition: int
 ) -> GroupProgress | None:
-    """Return the progress of the target with that of a partition; the group has no members."""
+    """Return the target's progress with that of one partition added; it has no members."""
     progress = state.progress
     if progress is None:
         return before

@@ -95,7 +95,7 @@ def export_log(data: Path, options: KafkaOptions, *, damaged: Damaged, progress:
         with KafkaLogReader(options) as target:
             _check_empty(target, options)
             writer = _Writer(connection, facts.log_id, facts.record_bytes_max)
-            _check_empty(target, options)  # a process that is fenced now may have written until now
+            _check_empty(target, options)  # the fenced process may have written until now
             row_groups = messages = 0
             for group, words in _row_groups(view, damaged):
                 writer.add(group, words)

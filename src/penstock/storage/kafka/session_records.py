@@ -1,7 +1,7 @@
-"""Which records of clients that may resume count, and until when.
+"""Decides which records of clients that may resume are valid, and until when.
 
-A record with a lower claim than another one of the same client does not count: its node stood still
-while the client moved on. One whose time is over is not loaded, and is removed later.
+A record with a lower claim than another one of the same client is ignored: its node was suspended
+while the client moved on. An expired record is not loaded, and is removed later.
 """
 
 import time
@@ -14,7 +14,7 @@ __all__ = ["SessionRecords"]
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What is needed of a `KeptSession`."""
+    """The fields of a `KeptSession` that are needed here."""
 
     node: int = -1
     claim: int = 0
@@ -22,7 +22,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class SessionRecords:
-    """The records of clients, as far as they were read. It takes no locks."""
+    """The records of clients that were read so far. Not thread-safe."""
 
     def __init__(self) -> None:
         self._facts: dict[str, _Facts] = {}  # the oldest first
@@ -35,7 +35,7 @@ class SessionRecords:
         self._facts.clear()
 
     def note(self, key: str, value: bytes | None) -> bool | None:
-        """Note a record; return whether it counts, None if the one before still does."""
+        """Note a record; return whether it is valid, None if it is ignored."""
         if value is None:
             self._facts.pop(key, None)
             return False
@@ -48,16 +48,16 @@ class SessionRecords:
             self._facts[key] = known
             return None
         now_us = _now_us()
-        if not found.until_us:  # of an earlier version: nobody knows how old it is
+        if not found.until_us:  # from an earlier version: its age is not known
             until_us = now_us + round(RESUME_SECONDS_MAX * 1e6)
             found = msgspec.structs.replace(found, until_us=until_us)
         self._facts[key] = found
         return found.until_us >= now_us
 
     def expired(self, *, count: int) -> list[tuple[str, int]]:
-        """Return the keys and nodes of records that no longer count, the oldest first.
+        """Return keys and nodes of up to `count` expired records, the oldest first.
 
-        Those beyond KAFKA_SESSIONS_MAX are among them.
+        The oldest records above KAFKA_SESSIONS_MAX count as expired.
         """
         now_us = _now_us()
         excess = len(self._facts) - KAFKA_SESSIONS_MAX

@@ -47,9 +47,9 @@ class KafkaSessions:
         self._threads.submit(work)
 
     def remove_expired(self) -> None:
-        """Remove clients whose time to resume is over: those of this node, and of nodes that ended.
+        """Remove clients whose time to resume is over, of this node and of nodes that do not run.
 
-        Some at a time; raise OSError.
+        Each call removes up to KAFKA_SESSIONS_REMOVED_MAX; raise OSError.
         """
         self._state.refresh()
         for key, node in self._state.expired_sessions(count=KAFKA_SESSIONS_REMOVED_MAX):

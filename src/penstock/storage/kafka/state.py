@@ -239,8 +239,8 @@ class StateTopic:
     def apply(self, changes: Mapping[str, bytes | None], *, place: int | None = None) -> None:
         """Note values that were written, or read at a place.
 
-        Several readers follow the topic: one that is behind must not undo what another has read,
-        nor bring back what was deleted.
+        Several readers follow the topic. A reader that lags must not undo changes that another has
+        read, nor restore deleted keys.
         """
         with self._lock:
             for key, value in changes.items():
@@ -369,9 +369,9 @@ class StateTopic:
         value: bytes | None,
         delivered: Callable[[KafkaError | None, Message], None],
     ) -> Producer:
-        """Pass a value to the producer, and return it; raise OSError.
+        """Pass a value to the producer, and return the producer; raise OSError.
 
-        A producer that has failed for good is replaced by another one.
+        A producer that has failed for good is replaced by a new one.
         """
         while True:
             with self._lock:
