@@ -451,14 +451,14 @@ cdef class Block:
     cdef void save_lengths(self, size_t *lengths) noexcept nogil:
         cdef Column *column = <Column *>&self.rows
         cdef size_t index
-        for index in range(ROW_COLUMNS):
+        for index in range(<size_t>ROW_COLUMNS):
             lengths[index] = column[index].length
 
     cdef void restore_lengths(self, const size_t *lengths) noexcept nogil:
         """Remove a part of a row, so that the next row does not get it."""
         cdef Column *column = <Column *>&self.rows
         cdef size_t index
-        for index in range(ROW_COLUMNS):
+        for index in range(<size_t>ROW_COLUMNS):
             column[index].length = lengths[index]
 
     cdef bint add_features(self, Batch batch, uint32_t first_row, uint32_t end_row) noexcept nogil:

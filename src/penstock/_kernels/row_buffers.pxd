@@ -1,4 +1,4 @@
-"""The buffers of a row group's record batch, by their numbers.
+"""The buffers of a row group's record batch by their numbers, and checked access to them.
 
 Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
 
@@ -12,7 +12,9 @@ Arrow's buffers, as the record schema orders them (v: validity, o: offsets):
                                 31 created v data
 """
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
+
+from penstock._kernels.frame cimport load32
 
 cdef enum:
     VALUE_OFFSETS = 4
@@ -39,3 +41,53 @@ cdef enum:
 cdef struct Region:
     const uint8_t *start
     size_t length
+
+
+cdef struct Dictionary:
+    Region offsets
+    Region data
+    uint32_t entries
+
+
+cdef inline const char *check_lengths(Region *columns, size_t count) noexcept nogil:
+    """Return an error text if a column is shorter than `count` rows, else NULL."""
+    cdef size_t validity = (count + 7) // 8
+    if (
+        columns[VALUE_OFFSETS].length < 4 * (count + 1)
+        or columns[TOPIC].length < 2 * count
+        or columns[TIMESTAMP].length < 8 * count
+        or columns[HEADERS].length < 4 * (count + 1)
+        or columns[PROTOCOL].length < count
+        or columns[KIND].length < count
+        or columns[SENDER].length < 2 * count
+        or columns[CREATED].length < 8 * count
+        or columns[STATUS].length < 4 * count
+        or columns[CLIENT].length < 4 * count
+        or columns[FORMS].length < count
+        or (columns[CREATED_VALIDITY].length and columns[CREATED_VALIDITY].length < validity)
+        or (columns[STATUS_VALIDITY].length and columns[STATUS_VALIDITY].length < validity)
+    ):
+        return b"a column is shorter than the group"
+    return NULL
+
+
+cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
+    """Return whether the value of a row is not null."""
+    return not validity.length or validity.start[row // 8] >> row % 8 & 1
+
+
+cdef inline bint part_of(Region *whole, uint32_t start, uint32_t end, Region *part) noexcept nogil:
+    """Find bytes of a region; return whether they are inside it."""
+    if start > end or end > whole.length:
+        return False
+    part.start = whole.start + start
+    part.length = end - start
+    return True
+
+
+cdef inline bint entry_at(Dictionary *dictionary, uint32_t entry, Region *name) noexcept nogil:
+    """Find an entry of a dictionary; return whether it is inside the data."""
+    if entry >= dictionary.entries:
+        return False
+    cdef const uint8_t *offsets = dictionary.offsets.start + 4 * <size_t>entry
+    return part_of(&dictionary.data, load32(offsets, False), load32(offsets + 4, False), name)

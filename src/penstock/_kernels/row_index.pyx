@@ -26,7 +26,12 @@ from penstock._kernels.row_buffers cimport (
     TOPIC,
     VALUE_DATA,
     VALUE_OFFSETS,
+    Dictionary,
     Region,
+    check_lengths,
+    entry_at,
+    is_valid,
+    part_of,
 )
 
 cdef extern from "crc32c.h" nogil:
@@ -46,16 +51,10 @@ NOT_LISTED = NOT_LISTED_
 crc32c_prepare()
 
 
-cdef struct Names:
-    Region offsets
-    Region data
-    uint32_t entries
-
-
 cdef struct RowGroup:
     Region columns[BUFFER_COUNT]
-    Names topics
-    Names senders
+    Dictionary topics
+    Dictionary senders
     uint32_t count
     uint64_t base_offset
 
@@ -69,8 +68,8 @@ cdef Region region_of(const uint8_t[::1] data, object start, object length) exce
     return region
 
 
-cdef Names names_of(const uint8_t[::1] data, object dictionary) except *:
-    cdef Names names
+cdef Dictionary names_of(const uint8_t[::1] data, object dictionary) except *:
+    cdef Dictionary names
     offsets_start, offsets_length, data_start, data_length = dictionary
     names.offsets = region_of(data, offsets_start, offsets_length)
     names.data = region_of(data, data_start, data_length)
@@ -79,12 +78,12 @@ cdef Names names_of(const uint8_t[::1] data, object dictionary) except *:
 
 
 def topic_hashes(const uint8_t[::1] data not None, tuple dictionary not None, uint32_t entries):
-    cdef Names names = names_of(data, dictionary)
+    cdef Dictionary names = names_of(data, dictionary)
     cdef Region name
     cdef list found = []
     cdef uint32_t entry
     for entry in range(entries):
-        if entry >= names.entries or not name_at(&names, entry, &name):
+        if not entry_at(&names, entry, &name):
             raise ValueError("a topic's name is not inside the group")
         found.append(<uint32_t>~crc32c_extend(0xFFFFFFFF, name.start, name.length))
     return found
@@ -133,7 +132,7 @@ cdef const char *fill(
     size_t size,
 ) noexcept nogil:
     """Write the entry of each row of a listed topic to the topic's next slot; return a fault."""
-    cdef const char *fault = check_lengths(group)
+    cdef const char *fault = check_lengths(group.columns, group.count)
     cdef const uint8_t *indices = group.columns[TOPIC].start
     cdef uint8_t *entry
     cdef uint32_t row, topic, checksum = 0
@@ -157,51 +156,6 @@ cdef const char *fill(
     return NULL
 
 
-cdef const char *check_lengths(RowGroup *group) noexcept nogil:
-    cdef Region *columns = group.columns
-    cdef size_t count = group.count
-    cdef size_t validity = (count + 7) // 8
-    if (
-        columns[VALUE_OFFSETS].length < 4 * (count + 1)
-        or columns[TOPIC].length < 2 * count
-        or columns[TIMESTAMP].length < 8 * count
-        or columns[HEADERS].length < 4 * (count + 1)
-        or columns[PROTOCOL].length < count
-        or columns[KIND].length < count
-        or columns[SENDER].length < 2 * count
-        or columns[CREATED].length < 8 * count
-        or columns[STATUS].length < 4 * count
-        or columns[CLIENT].length < 4 * count
-        or columns[FORMS].length < count
-        or (columns[CREATED_VALIDITY].length and columns[CREATED_VALIDITY].length < validity)
-        or (columns[STATUS_VALIDITY].length and columns[STATUS_VALIDITY].length < validity)
-    ):
-        return b"a column is shorter than the group"
-    return NULL
-
-
-cdef bint name_at(Names *names, uint32_t entry, Region *name) noexcept nogil:
-    """Find an entry of a dictionary; return whether it is inside the data."""
-    cdef uint32_t start, end
-    if entry >= names.entries:
-        return False
-    start = load32(names.offsets.start + 4 * <size_t>entry, False)
-    end = load32(names.offsets.start + 4 * <size_t>entry + 4, False)
-    return part_of(&names.data, start, end, name)
-
-
-cdef bint part_of(Region *whole, uint32_t start, uint32_t end, Region *part) noexcept nogil:
-    if start > end or end > whole.length:
-        return False
-    part.start = whole.start + start
-    part.length = end - start
-    return True
-
-
-cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
-    return not validity.length or validity.start[row // 8] >> row % 8 & 1
-
-
 cdef bint checksum_of(RowGroup *group, uint32_t row, uint32_t topic, uint32_t *checksum) noexcept nogil:
     """Compute the checksum of a row as a record; return whether it is inside the group."""
     cdef Region *columns = group.columns
@@ -213,8 +167,8 @@ cdef bint checksum_of(RowGroup *group, uint32_t row, uint32_t topic, uint32_t *c
     cdef Region name, sender, value, keys, values
     keys.length = values.length = 0
     if (
-        not name_at(&group.topics, topic, &name)
-        or not name_at(&group.senders, load16(columns[SENDER].start + 2 * <size_t>row, False), &sender)
+        not entry_at(&group.topics, topic, &name)
+        or not entry_at(&group.senders, load16(columns[SENDER].start + 2 * <size_t>row, False), &sender)
         or not part_of(&columns[VALUE_DATA], load32(offsets, False), load32(offsets + 4, False), &value)
         or first > last
     ):

@@ -51,7 +51,11 @@ from penstock._kernels.row_buffers cimport (
     TOPIC,
     VALUE_DATA,
     VALUE_OFFSETS,
+    Dictionary,
     Region,
+    check_lengths,
+    entry_at,
+    is_valid,
 )
 from penstock._kernels.topics cimport TopicTable
 
@@ -96,12 +100,6 @@ cdef class SegmentWords:
                 self.features[<uint8_t>position] = features_of(source.carries)
         for position, label in enumerate(kinds):
             self.hidden[<uint8_t>position] = label != Kind.PUBLISH.label
-
-
-cdef struct Dictionary:
-    Region offsets
-    Region data
-    uint32_t entries
 
 
 cdef class Loading:
@@ -265,20 +263,9 @@ cdef bint reserve_uuids(StoredColumns *stored, size_t capacity) noexcept nogil:
     return True
 
 
-cdef bint entry_at(Dictionary *dictionary, uint32_t entry, Region *name) noexcept nogil:
-    """Find an entry of a dictionary; return whether it is inside the data."""
-    cdef uint32_t start = load32(dictionary.offsets.start + 4 * <size_t>entry, False)
-    cdef uint32_t end = load32(dictionary.offsets.start + 4 * <size_t>entry + 4, False)
-    if start > end or end > dictionary.data.length:
-        return False
-    name.start = dictionary.data.start + start
-    name.length = end - start
-    return True
-
-
 cdef const char *read_rows(Loading loading) noexcept nogil:
     """Check all columns and fill those of the batch but `topic`; return an error text, or NULL."""
-    cdef const char *fault = check_lengths(loading)
+    cdef const char *fault = check_lengths(loading.columns, loading.count)
     if not loading.count:
         return NULL
     if not fault:
@@ -296,29 +283,6 @@ cdef const char *read_rows(Loading loading) noexcept nogil:
     if not fault:
         fault = read_status(loading)
     return fault
-
-
-cdef const char *check_lengths(Loading loading) noexcept nogil:
-    cdef Region *columns = loading.columns
-    cdef size_t count = loading.count
-    cdef size_t validity = (count + 7) // 8
-    if (
-        columns[VALUE_OFFSETS].length < 4 * (count + 1)
-        or columns[TOPIC].length < 2 * count
-        or columns[TIMESTAMP].length < 8 * count
-        or columns[HEADERS].length < 4 * (count + 1)
-        or columns[PROTOCOL].length < count
-        or columns[KIND].length < count
-        or columns[SENDER].length < 2 * count
-        or columns[CREATED].length < 8 * count
-        or columns[STATUS].length < 4 * count
-        or columns[CLIENT].length < 4 * count
-        or columns[FORMS].length < count
-        or (columns[CREATED_VALIDITY].length and columns[CREATED_VALIDITY].length < validity)
-        or (columns[STATUS_VALIDITY].length and columns[STATUS_VALIDITY].length < validity)
-    ):
-        return b"a column is shorter than the group"
-    return NULL
 
 
 cdef const char *read_values(Loading loading) noexcept nogil:
@@ -507,10 +471,6 @@ cdef inline int hex_digit(uint8_t character) noexcept nogil:
         return character - c"0"
     character |= 0x20
     return character - c"a" + 10 if c"a" <= character <= c"f" else -1
-
-
-cdef inline bint is_valid(Region *validity, uint32_t row) noexcept nogil:
-    return not validity.length or validity.start[row // 8] >> row % 8 & 1
 
 
 cdef const char *read_times(Loading loading) noexcept nogil:
