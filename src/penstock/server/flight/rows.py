@@ -199,9 +199,9 @@ def expanded_bytes(batch: pa.RecordBatch) -> int:
 def _expanded_bytes(column: pa.Array) -> int:
     kind = column.type
     if pa.types.is_dictionary(kind) and _has_length(kind.value_type):
-        return column.nbytes + _words_bytes(column)
+        return int(column.nbytes) + _words_bytes(column)
     if _has_entries(kind):
-        return column.nbytes + _expanded_bytes(column.values)
+        return int(column.nbytes) + _expanded_bytes(column.values)
     if pa.types.is_struct(kind):
         return sum(_expanded_bytes(column.field(each)) for each in range(kind.num_fields))
     return int(column.nbytes)
@@ -210,7 +210,8 @@ def _expanded_bytes(column: pa.Array) -> int:
 def _words_bytes(column: pa.DictionaryArray) -> int:
     """Return the bytes of all rows of a column of words, without the dictionary."""
     sizes = pc.cast(pc.binary_length(column.dictionary), pa.int64())
-    return pc.sum(pc.take(sizes, column.indices)).as_py() or 0
+    size: int = pc.sum(pc.take(sizes, column.indices)).as_py() or 0
+    return size
 
 
 def _check_expansion(name: str, column: pa.Array, count: int) -> None:
