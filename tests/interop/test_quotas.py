@@ -145,7 +145,7 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
                 "connections_max": 0,
                 "messages_per_second_max": 0,
                 "bytes_per_second_max": 1000,
-                "stored_bytes": 5000,
+                "stored_bytes": 5001,
                 "stored_bytes_max": 0,
                 "topics": 1,
                 "topics_max": 0,
@@ -157,7 +157,7 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1].split() == [
-            *("0", "-", "-", "1,000", "5,000", "-", "1", "-", "1", "panel")
+            *("0", "-", "-", "1,000", "5,001", "-", "1", "-", "1", "panel")
         ]
         unlimited = replace(config.principal[0], quota=QuotaConfig())
         broker.reload(replace(config, principal=(unlimited,)))
@@ -294,9 +294,9 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
     message = {"topic": "a", "text": "x" * 5000}
     with ConfiguredBroker(config) as broker:
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
-        assert stored(broker) == 5000
+        assert stored(broker) == 5001
     with ConfiguredBroker(config) as broker:
-        assert stored(broker) == 5000
+        assert stored(broker) == 5001
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
         status, answer = ask(broker, "POST", "/api/publish", message)
         assert status == 429
@@ -305,14 +305,14 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
         assert address is not None
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         line = done.out.splitlines()[-1].split()
-        assert line == ["0", "-", "-", "-", "10,000", "9,000", "1", "-", "1", "panel"]
+        assert line == ["0", "-", "-", "-", "10,002", "9,000", "1", "-", "1", "panel"]
         _, answer = ask(broker, "GET", "/api/limits")
-        assert answer["quotas"][0]["stored_bytes"] == 10000
+        assert answer["quotas"][0]["stored_bytes"] == 10002
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()
-        assert 'penstock_stored_bytes{principal="panel"} 10000.0' in text
+        assert 'penstock_stored_bytes{principal="panel"} 10002.0' in text
         assert 'penstock_quota_reached_total{quota="stored_bytes"} 1.0' in text
 
 
@@ -327,7 +327,7 @@ def test_rows_by_flight_count_and_are_refused(tmp_path: Path) -> None:
         with FlightClient(f"grpc://127.0.0.1:{broker.running.flight.port}") as client:
             client.stage([rows], writer="job", epoch=0, partition=0)
             client.publish_epoch("job", 0, [0])
-            assert stored(broker) == 3000
+            assert stored(broker) == 3 * 1001
             client.stage([rows], writer="job", epoch=1, partition=0)
             with pytest.raises(PenstockError, match="panel has its 3000 bytes in the log"):
                 client.publish_epoch("job", 1, [0])
@@ -343,7 +343,7 @@ def test_counts_are_kept_while_the_broker_runs(
         assert ask(broker, "POST", "/api/publish", {"topic": "a", "text": "x" * 700})[0] == 200
         found = broker.running.server.storage.status().location
         kept = Path(found) / "stored-bytes"
-        broker.until(lambda: kept.exists() and b"700" in kept.read_bytes())
+        broker.until(lambda: kept.exists() and b"701" in kept.read_bytes())
 
 
 def test_retention_gives_room_back(tmp_path: Path) -> None:
@@ -359,3 +359,21 @@ def test_retention_gives_room_back(tmp_path: Path) -> None:
             client.publish("a", b"y")
         broker.until(lambda: stored(broker) < 2 * MIB)
         client.publish("a", b"y")
+
+
+def test_bytes_over_http_are_those_of_topic_value_key_and_headers(tmp_path: Path) -> None:
+    with ConfiguredBroker(configured(tmp_path)) as broker:
+        message = {"topic": "abc", "text": "v" * 10, "key": "k" * 100, "headers": {"h": "x" * 1000}}
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        assert stored(broker) == 3 + 10 + 100 + 1 + 1000
+
+
+def test_bytes_of_fleximq_notifications_are_those_of_their_frames(tmp_path: Path) -> None:
+    with (
+        ConfiguredBroker(configured(tmp_path)) as broker,
+        connect(broker, "fleximq") as client,
+    ):
+        before = stored(broker)
+        client.notify({9999: "/" + "x" * 1000})
+        client.ping()
+        assert stored(broker) - before > 1000

@@ -110,6 +110,8 @@ class Gateway(ABC):
         self.decoder = self.new_decoder()
         self.received_at = 0.0
         """Monotonic time of the last bytes."""
+        self.packet_bytes = 0
+        """Bytes of the frame of the packet that `handle` gets."""
         self.rate_limit: RateLimit | None = None
         if options.messages_per_second_max is not None:
             now = broker.clock.monotonic()
@@ -402,6 +404,7 @@ class Gateway(ABC):
             return end
         topic = self.topic_of(packet) if self.session is not None and self.may_publish else None
         if topic is None:
+            self.packet_bytes = end - start
             try:
                 self.handle(packet)
             except OutOfSequence as error:

@@ -30,7 +30,7 @@ from penstock.errors import (
     OperatorError,
 )
 from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, KeptSession, PartitionRange, Stored
+from penstock.ports import Follower, KeptSession, PartitionRange, Prepared, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
@@ -815,12 +815,23 @@ def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOption
             with pytest.raises(LogUnavailable, match=r"max\.message\.bytes") as caught:
                 storage.append_record(large)
             assert "later" not in str(caught.value)
-            rows = pa.RecordBatch.from_pylist(
-                [{"topic": "b", "value": large.value, "headers": []}], schema=ROWS_SCHEMA
+
+            def prepare(*given: dict[str, object]) -> list[Prepared]:
+                rows = pa.RecordBatch.from_pylist(list(given), schema=ROWS_SCHEMA)
+                wanted = {"sender": "w", "client": 9, "source": FLIGHT, "correlation": ""}
+                return list(storage.prepare(rows, **wanted))
+
+            key = bytes(1_000_000)
+            headers = [{"key": "h", "value": bytes(1_000_000)}]
+            (prepared,) = prepare(
+                {"topic": "b", "value": large.value, "key": key, "headers": headers}
             )
-            (prepared,) = storage.prepare(rows, sender="w", client=9, source=FLIGHT, correlation="")
             with pytest.raises(LogUnavailable, match=r"max\.message\.bytes"):
                 storage.append_prepared(prepared)
+            keyed = prepare(*[{"topic": "b", "value": b"", "key": key, "headers": []}] * 5)
+            assert len(keyed) == 5, "they would not fit into one record"
+            for each in keyed:
+                largest = storage.append_prepared(each)
             batch, topics = Batch(), used.topics
             frames = b"".join(publish(LAMAMQ, "big", value=each) for each in (b"s", large.value))
             lamamq_kernel.scan(frames, 0, batch, topics, Sender(bytes(16), 1), order="big")
@@ -832,7 +843,7 @@ def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOption
             assert is_safe(good, storage)
             assert is_safe(largest, storage)
             assert storage.problem is None
-            assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000]
+            assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000, *[0] * 5]
 
     run(use())
 

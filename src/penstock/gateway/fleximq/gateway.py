@@ -218,17 +218,17 @@ class FleximqGateway(Gateway):
         elif packet.type is MessageType.JOIN:
             self._join(packet)
         elif self.session is not None:
-            if packet.type in _MESSAGES and not self._within_rate(len(packet.payload)):
+            if packet.type in _MESSAGES and not self._within_rate():
                 self.refuse_publish(packet, self.rate_error())
             else:
                 self._process(self.session, packet)
 
-    def _within_rate(self, size: int) -> bool:
+    def _within_rate(self) -> bool:
         """Count a message that is not in a batch; return False if it is above the rate limit."""
         if self.is_above_rate():
             return False
         if self.session is not None:
-            self.take_rates(self.session, 1, size)
+            self.take_rates(self.session, 1, self.packet_bytes)
         return True
 
     def refuse_publish(self, packet: Message, error: PeerError | CallerError) -> None:

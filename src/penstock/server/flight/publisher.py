@@ -43,20 +43,20 @@ class _Publication:
             if self.error is not None:
                 return False
             self._portions += 1
-            self._bytes += rows.value_bytes
+            self._bytes += rows.held_bytes
             return True
 
     def _has_room(self, rows: Prepared) -> bool:
         return not self._portions or (
             self._portions < SINK_WINDOW_GROUPS
-            and self._bytes + rows.value_bytes <= SINK_WINDOW_BYTES
+            and self._bytes + rows.held_bytes <= SINK_WINDOW_BYTES
         )
 
     def settled(self, rows: Prepared) -> None:
         """Count a portion as settled: it is safe, or has failed."""
         with self._changed:
             self._portions -= 1
-            self._bytes -= rows.value_bytes
+            self._bytes -= rows.held_bytes
             self._changed.notify()
 
     def fail(self, error: PenstockError) -> None:
@@ -153,7 +153,7 @@ class Publisher:
         """Count portions for a principal without limits."""
         for rows in portions:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(quota.take, len(rows), rows.value_bytes)
+                self._loop.call_soon_threadsafe(quota.take, len(rows), rows.data_bytes)
             yield rows
 
     async def _admit(self, quota: Quota, rows: Prepared) -> None:
@@ -163,7 +163,7 @@ class Publisher:
             if isinstance(error, TooManyStoredBytes):
                 raise error
             await asyncio.sleep(quota.wait_seconds())
-        quota.take(len(rows), rows.value_bytes)
+        quota.take(len(rows), rows.data_bytes)
 
     def _post(self, publication: _Publication, rows: Prepared) -> None:
         try:

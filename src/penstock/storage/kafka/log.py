@@ -526,5 +526,6 @@ def _block_limits(record_bytes_max: int) -> BlockLimits:
         rows_max,
         bytes_max,
         value_bytes_max=record_bytes_max - taken - MESSAGE_HEADERS_BYTES_MAX,
+        row_group_bytes_max=record_bytes_max - KAFKA_NAMES_BYTES,
         value_limit="which do not fit into a record of Kafka (max.message.bytes of the topic)",
     )
