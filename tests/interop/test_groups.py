@@ -254,6 +254,30 @@ def test_fleximq_members_acknowledge_by_number(broker: LiveBroker) -> None:
         wait_for_unacknowledged(broker, 0)
 
 
+def test_a_notice_may_acknowledge_and_have_other_receivers(broker: LiveBroker) -> None:
+    with FleximqClient(broker.address) as peer, FleximqClient(broker.address) as other:
+        peer.send(fx.frame(fx.SUB, peer.number, fx.topic("orders/#@group=billing")))
+        wait_for_members(broker, 1)
+        push(broker, b"a", b"b")
+        assert [peer.frame().value for _ in range(2)] == [b"a", b"b"]
+
+        def notify(*entries: tuple[int, str], value: object) -> None:
+            peer.send(fx.frame(fx.NOTIF, peer.number, fx.routing(*entries), fx.pack(value)))
+
+        notify((1, "/ack"), (other.number, "/done"), value=1)
+        notice = other.frame()
+        assert notice.header["routing"] == [{"client_id": other.number, "path": "/done"}]
+        assert notice.value == 1
+        wait_for_unacknowledged(broker, 1)
+        notify((other.number, "/done"), (1, "/ack"), value="x")
+        assert peer.frame().header["status"] == 400
+        notify((1, "/ack"), (1, "/ack"), (2, "/done"), value=2)
+        assert peer.frame().header["status"] == 600
+        notify((other.number, "/done"), value=3)
+        assert other.frame().value == 3, "a notice with an invalid acknowledgment has no receivers"
+        wait_for_unacknowledged(broker, 0)
+
+
 def test_clients_without_answers_acknowledge_by_receiving(tmp_path: Path) -> None:
     options = GatewayOptions(herald_replay={7: "@group=billing"})
     with (
