@@ -20,7 +20,13 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import hash_key
-from penstock.service_messages import path_of_requests
+from penstock.service_messages import (
+    ServiceReply,
+    ServiceRequest,
+    decode_reply,
+    decode_request,
+    path_of_requests,
+)
 from tests.support.live import LiveBroker
 from tests.support.rights_broker import RightsBroker
 
@@ -170,6 +176,30 @@ def test_the_first_of_several_answers_counts_and_a_late_one_has_no_effect(
             assert await ask(asker, None, "/both") == b"first"
             release.set()
             assert await ask(asker, None, "/both") in {b"first", b"late"}
+
+    run(test())
+
+
+def test_a_request_that_several_servers_answer_brings_one_answer(broker: LiveBroker) -> None:
+    """Looked at in the topic of the answers: the client library would drop a second one."""
+
+    async def test() -> None:
+        async with (
+            client(broker, "lamamq") as first,
+            client(broker, "lamamq") as second,
+            client(broker, "lamamq") as asker,
+        ):
+            asked = [await server.subscribe("service/serve/once") for server in (first, second)]
+            replies = await asker.subscribe("service/reply/till")
+            for identifier in ("7", "8"):
+                request = ServiceRequest(identifier, "service/reply/till", b"apples")
+                await asker.publish("service/request/once", request.encode())
+                for server, requests in zip((first, second), asked, strict=True):
+                    got = decode_request((await anext(aiter(requests))).value)
+                    answer = ServiceReply(got.identifier, 200, identifier.encode())
+                    await server.publish(got.reply_topic, answer.encode())
+            found = [decode_reply((await anext(aiter(replies))).value) for _ in range(2)]
+            assert found == [ServiceReply("7", 200, b"7"), ServiceReply("8", 200, b"8")]
 
     run(test())
 
