@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client import Client, NamedService, Refused, Request, RequestFailed, TimedOut
+from penstock.client import (
+    Client,
+    NamedService,
+    Refused,
+    Request,
+    RequestFailed,
+    TimedOut,
+    Unsupported,
+)
+from penstock.gateway.options import GatewayOptions
 from penstock.limits import REQUESTS_PENDING_MAX, SERVICE_QUEUE_BYTES_MAX
 from penstock.protocols import PROTOCOLS
 from penstock.protocols.fleximq import FLEXIMQ
@@ -153,6 +162,36 @@ def test_servers_of_a_group_share_requests(tmp_path: Path) -> None:
             assert {name for name, _ in seen} == {"first", "second"}
 
     with LiveBroker(data=tmp_path) as broker:
+        run(test())
+
+
+def test_herald_servers_share_requests_in_the_group_of_their_channel(tmp_path: Path) -> None:
+    async def test() -> None:
+        seen: list[bytes] = []
+
+        def handle(request: Request) -> bytes:
+            seen.append(request.value)
+            return request.value
+
+        async with (
+            client(broker, "herald") as first,
+            client(broker, "herald") as second,
+            client(broker, "lamamq") as asker,
+        ):
+            with pytest.raises(Unsupported):
+                await serve(first, handle, group="prices")
+            await serve(first, handle)
+            await serve(second, handle)
+            groups = broker.server.broker.groups
+            assert groups is not None
+            members = await asyncio.to_thread(broker.call, lambda: len(groups.members("prices")))
+            assert members == 2
+            values = [b"%d" % number for number in range(20)]
+            assert [await ask(asker, value) for value in values] == values
+            assert seen == values  # each by one server
+
+    options = GatewayOptions(herald_replay={2: "@group=prices"})
+    with LiveBroker(data=tmp_path, channels=CHANNELS, options=options) as broker:
         run(test())
 
 
