@@ -27,9 +27,9 @@ _LOOK_SECONDS: Final = 1.0
 class _Publication:
     """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
-    def __init__(self, owner: str, *, topics_max: int) -> None:
+    def __init__(self, owner: str, quota: Quota | None = None) -> None:
         self.owner = owner
-        self.topics_max = topics_max
+        self.quota = quota
         self._changed = threading.Condition()
         self._portions = 0
         self._bytes = 0
@@ -110,8 +110,7 @@ class Publisher:
         if quota is not None:
             limit = self._within if quota.is_limited else self._counted
             portions = limit(quota, portions)
-        topics_max = 0 if quota is None else quota.limits.topics_max
-        publication = _Publication(owner, topics_max=topics_max)
+        publication = _Publication(owner, quota)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
 
@@ -187,7 +186,7 @@ class Publisher:
             return
         try:
             receipt = self._broker.publish_prepared(
-                rows, owner=publication.owner, topics_max=publication.topics_max
+                rows, owner=publication.owner, quota=publication.quota
             )
         except PenstockError as error:
             publication.fail(error)

@@ -94,9 +94,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         if first is not None:
             return await _answer(context, topic, first, is_duplicate=True)
     owner = topic_owner(principal, PEER.get())
-    receipt = broker.publish_prepared(
-        rows, owner=owner, topics_max=principal.quota.limits.topics_max
-    )
+    receipt = broker.publish_prepared(rows, owner=owner, quota=principal.quota)
     broker.counters.messages_received_by_http += 1
     if digest is not None:
         broker.deduplication.add(digest, receipt, owner)
