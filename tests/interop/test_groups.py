@@ -17,8 +17,9 @@ from tests.support import herald_bytes as herald
 from tests.support import lamamq_bytes as lama
 from tests.support.lamamq_bytes import LamaPeer
 from tests.support.live import LiveBroker
-from tests.support.rheos_bytes import RHEOS2, SUBSCRIBE, Client
+from tests.support.rheos_bytes import FAILED, NO_MESSAGE, RHEOS2, SUBSCRIBE, Client, offset_of
 
+RATE_LIMIT_EXCEEDED = 4  # of herald
 GROUP = b"orders/#@group=billing"
 
 
@@ -346,7 +347,8 @@ def test_a_refused_member_is_told_to_no_hook_and_loads_no_group(tmp_path: Path) 
 @pytest.fixture
 def unwritable(tmp_path: Path) -> Iterator[LiveBroker]:
     """A broker that cannot store groups: a file is where their folder would be."""
-    with LiveBroker(data=tmp_path) as live:
+    options = GatewayOptions(herald_replay={7: "@group=billing"})
+    with LiveBroker(data=tmp_path, options=options) as live:
         (tmp_path / "groups").write_text("")
         yield live
 
@@ -358,10 +360,14 @@ def test_a_group_that_cannot_be_stored_is_refused_in_the_words_of_the_protocol(
         text = peer.join().request(lama.subscribe(0, GROUP), error=lama.SERVER_EXCEPTION)
         assert b"the group cannot be stored" in text
     with Client(unwritable, RHEOS2) as client:
-        assert client.ask(SUBSCRIBE, GROUP) != 0
+        client.request(SUBSCRIBE, GROUP)
+        refusal = client.ack()
+        assert (refusal.code, offset_of(refusal.identifier)) == (FAILED, NO_MESSAGE - 1)
     with FleximqClient(unwritable.address) as peer:
         peer.send(fx.frame(fx.SUB, peer.number, fx.topic(GROUP.decode())))
-        assert "the group cannot be stored" in peer.expect_notice(603)
+        assert "the group cannot be stored" in peer.expect_notice(503)
+    with herald.subscriber(unwritable) as peer:
+        peer.expect(herald.error(RATE_LIMIT_EXCEEDED))
     assert groups_of(unwritable).figures("billing") is None
 
 

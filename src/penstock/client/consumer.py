@@ -80,26 +80,23 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     def __init__(
         self,
         *,
-        open_client: Callable[[], Any],
         close_client: Callable[[], Any],
         connection: Callable[[], Connection | None],
-        subscribe: Callable[[], Stream[Delivery]],
+        stream: Stream[Delivery],
     ) -> None:
         """Use `Client.consume` instead."""
-        self._open_client = open_client
         self._close_client = close_client
         self._connection = connection
-        self._subscribe = subscribe
+        self._unopened = stream
         self._stream: Stream[Delivery] | None = None
 
     async def open(self) -> None:
-        """Connect and join the group; raise ConnectFailed, Refused or TimedOut."""
-        await self._open_client()
-        try:
-            self._stream = await self._subscribe()
-        except BaseException:
-            await self._close_client()
-            raise
+        """Connect and join the group; raise ConnectFailed, Refused or TimedOut.
+
+        If the broker refuses the member for the moment, as nodes do that are not the owner of the
+        group, try again until the time-out, at all addresses of the client.
+        """
+        self._stream = await self._unopened
 
     async def close(self) -> None:
         """Leave the group and close the connection."""
