@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -13,10 +14,13 @@ from penstock.client import (
     Backoff,
     BadOption,
     ClientEvent,
+    Delivery,
     ErrorReported,
     InvalidStart,
     Refused,
     SyncClient,
+    SyncConsumer,
+    SyncStream,
     Unsupported,
     connect,
     connect_sync,
@@ -25,6 +29,7 @@ from penstock.client.options import ProtocolName
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import GroupSettings
 from penstock.core.sessions import Session
+from penstock.gateway.options import GatewayOptions
 from tests.support.live import LiveBroker
 from tests.support.served import free_port
 
@@ -227,9 +232,92 @@ def test_an_ordered_consumer_and_a_wrong_one(broker: LiveBroker) -> None:
         client.consume(7, group="billing")
 
 
-# --- Refusals that pass ---------------------------------------------------------------------------
+# --- Places ---------------------------------------------------------------------------------------
 
 NAMED: tuple[ProtocolName, ...] = ("rheos1", "rheos2", "fleximq", "lamamq")
+TOPIC = "channel/7"
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Iterator[LiveBroker]:
+    """A broker that makes herald's subscribers of channel 7 members of the group."""
+    options = GatewayOptions(herald_replay={7: "@group=billing"})
+    with LiveBroker(data=tmp_path, options=options) as live:
+        yield live
+
+
+@contextlib.contextmanager
+def member(
+    broker: LiveBroker, protocol: ProtocolName
+) -> Iterator[SyncConsumer | SyncStream[Delivery]]:
+    with connect_sync(url(broker), protocol=protocol) as client:
+        if protocol == "herald":
+            with client.subscribe(7) as stream:
+                yield stream
+        else:
+            with client.consume(TOPIC, group="billing") as consumer:
+                yield consumer
+
+
+@pytest.mark.parametrize("protocol", [*NAMED, "herald"])
+def test_every_message_of_a_group_says_where_it_stands(
+    bound: LiveBroker, protocol: ProtocolName
+) -> None:
+    with (
+        connect_sync(url(bound), protocol="rheos2") as publisher,
+        member(bound, protocol) as messages,
+    ):
+        before = time.time_ns() // 1000
+        publisher.create_topic("other")
+        ids = []
+        for _ in range(3):
+            ids.append(publisher.publish(TOPIC, b"a"))
+            publisher.publish("other", b"b")
+        got = [messages.get(SECONDS) for _ in ids]
+        after = time.time_ns() // 1000
+    assert [each.message_id for each in got] == ids
+    assert [each.offset for each in got] == [0, 2, 4]
+    assert {each.partition for each in got} == {0}
+    assert all(before <= (each.broker_time_us or 0) <= after for each in got)
+    assert all(each.sender is not None for each in got)
+
+
+@pytest.mark.parametrize("protocol", ANSWERING)
+def test_a_message_that_comes_again_has_its_place(
+    broker: LiveBroker, protocol: ProtocolName
+) -> None:
+    with (
+        connect_sync(url(broker), protocol=protocol) as client,
+        client.consume("orders/#", group="billing") as messages,
+    ):
+        publish(broker, b"a")
+        first = messages.get(SECONDS)
+        assert (first.offset, first.nack()) == (0, True)
+        again = messages.get(SECONDS)
+        assert (again.offset, again.message_id) == (0, first.message_id)
+
+
+def test_a_herald_client_takes_the_earlier_messages_of_a_member_that_left(
+    bound: LiveBroker,
+) -> None:
+    with connect_sync(url(bound), protocol="lamamq") as publisher:
+        with member(bound, "lamamq") as first:
+            publisher.publish(TOPIC, b"a")
+            assert first.get(SECONDS).value == b"a"
+            stack = contextlib.ExitStack()
+            other = stack.enter_context(member(bound, "herald"))
+            groups = bound.server.broker.groups
+            assert groups is not None
+            bound.until(lambda: len(groups.members("billing")) == 2)
+            publisher.publish(TOPIC, b"b")
+            assert other.get(SECONDS).value == b"b"
+        with stack:
+            again = other.get(SECONDS)
+            assert (again.value, again.offset) == (b"a", 0)
+
+
+# --- Refusals that pass ---------------------------------------------------------------------------
+
 QUICK = Backoff(seconds_min=0.02, seconds_max=0.1)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -50,6 +51,31 @@ class GroupMessage:
     def headers(self) -> tuple[tuple[str, bytes], ...]:
         """Headers of the message (LamaMQ)."""
         return self.delivery.headers
+
+    @property
+    def sender(self) -> bytes | int | None:
+        """Sender of the message; see Delivery."""
+        return self.delivery.sender
+
+    @property
+    def offset(self) -> int | None:
+        """Offset in its partition of the log; None if the broker does not say."""
+        return self.delivery.offset
+
+    @property
+    def partition(self) -> int | None:
+        """Partition of the log; None if the broker does not say."""
+        return self.delivery.partition
+
+    @property
+    def message_id(self) -> uuid.UUID | None:
+        """Id of the message, the same in each delivery; None if the broker does not say."""
+        return self.delivery.message_id
+
+    @property
+    def broker_time_us(self) -> int | None:
+        """When the broker received the message: microseconds since the epoch, or None."""
+        return self.delivery.broker_time_us
 
     async def ack(self) -> bool:
         """Tell the broker that the message was processed.
