@@ -249,8 +249,10 @@ def test_fleximq_members_acknowledge_by_number(broker: LiveBroker) -> None:
         assert ask("/ack", 4) == {"messages": 0}
         for wrong in ("x", 0, [2, 1], [1, 1001]):
             assert "`delivery` is nil, a number" in str(ask("/ack", wrong))
-        assert ask("/nack", {"group": "billing", "delivery": 5, "reason": "no"}) == {"messages": 1}
-        assert peer.frame().value == b"4"
+        refused = {"group": "billing", "delivery": 5, "reason": "no"}
+        found = [ask("/nack", refused), peer.frame().value]
+        assert {"messages": 1} in found, "the message may come again before the answer"
+        assert b"4" in found
         peer.send(fx.frame(fx.NOTIF, number, fx.routing((1, "/ack")), fx.pack([6, 7])))
         wait_for_unacknowledged(broker, 0)
 
