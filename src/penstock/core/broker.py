@@ -592,17 +592,27 @@ class Broker:
     def give_positions(self, session: Session, mark: Callable[[bytes], bytes]) -> None:
         """Tell a client from now on where its messages are; `mark` frames what it is told."""
         session.mark = mark
+        session.marks = self.marks
         self.anchor(session, "")
 
     def anchor(
-        self, session: Session, pattern: str, *, name: str = "", is_replay: bool = False
+        self,
+        session: Session,
+        pattern: str,
+        *,
+        name: str = "",
+        is_replay: bool = False,
+        in_group: bool = False,
     ) -> None:
         """Tell a client that wants positions where a subscription takes effect: here.
 
-        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow.
+        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow; with
+        `in_group`, those of a consumer group.
         """
         partitions = {} if self.catch_up is None else self.catch_up.partitions
-        self.marks.anchor(session, pattern, partitions, name=name, is_replay=is_replay)
+        self.marks.anchor(
+            session, pattern, partitions, name=name, is_replay=is_replay, in_group=in_group
+        )
 
     def _subscribe(
         self,

@@ -571,8 +571,8 @@ class Gateway(ABC):
             if session.mark is not None:
                 is_replay = not is_known and (start_at is not None or resume_at is not None)
                 is_replay |= bool(session.feeds) and (is_known or place is not None)
-                name = self.pattern_name(pattern)
-                self.broker.anchor(session, pattern, name=name, is_replay=is_replay)
+                name, joins = self.pattern_name(pattern), place is not None
+                self.broker.anchor(session, pattern, name=name, is_replay=is_replay, in_group=joins)
             then(None)
 
         def subscribe(done: Callable[[], None]) -> None:

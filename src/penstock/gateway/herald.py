@@ -557,7 +557,7 @@ class HeraldGateway(Gateway):
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
 
     def _subscribed(self, error: PeerError | None) -> None:
-        if isinstance(error, TooManySubscriptions):
+        if error is not None and (error.is_temporary or isinstance(error, TooManySubscriptions)):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
         elif isinstance(error, LogError):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)

@@ -16,7 +16,6 @@ from penstock.errors import (
     HookRefused,
     HookTimeout,
     LogUnavailable,
-    MemoryExhausted,
     MiddlewareMissing,
     NotAllowed,
     NotSubscribed,
@@ -456,7 +455,9 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable() | MemoryExhausted():
+        case TopicTableFull() | LogUnavailable():
+            return ErrorCode.SERVER_EXCEPTION
+        case _ if error.is_temporary:
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

@@ -397,6 +397,10 @@ class Storage(LogWriter, LogReader, Port):
         """Topics that were deleted before the storage was opened, and not created again."""
 
     @property
+    def last_us(self) -> int | None:
+        """The latest time of a message of `partition` when the storage was opened, None if none."""
+
+    @property
     def groups(self) -> ConsumerGroups:
         """Offsets of consumer groups."""
 

@@ -14,11 +14,17 @@ from penstock.limits import (
     GROUP_ROW_GROUPS_MAX,
 )
 from penstock.memory import Purpose
+from penstock.positions import TIMESTAMP
 from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
+from penstock.wire import herald
 from tests.support.group_desk import HERALD, LAMAMQ, AcknowledgingLink, GroupClient, GroupDesk
 from tests.support.kept_log import KeptRows
 
 LETTERS = "a b c d e f g h i j k l"
+
+
+def places(payload: bytes) -> herald.Message:
+    return herald.Message(0, TIMESTAMP, payload)
 
 
 def group_of(client: GroupClient, name: str = "g") -> Group:
@@ -156,6 +162,24 @@ def test_bytes_that_are_acknowledged_slowly_are_not_sent_again() -> None:
         desk.wait(9)
     assert slow.read() == LETTERS, "none came again"
     assert desk.unacked == 0
+
+
+def test_messages_behind_positions_are_done_with_their_last_byte() -> None:
+    desk = GroupDesk(ack_wait_seconds=10)
+    member = desk.join(encoding=HERALD)
+    link = member.link
+    assert isinstance(link, AcknowledgingLink)
+    desk.broker.give_positions(member.session, lambda payload: herald.encode(places(payload)))
+    link.chunks.clear()
+    ends: list[int] = []
+    for letters in ("a b", "c"):
+        desk.send(letters)
+        ends.append(link.written)  # type: ignore[arg-type]
+    assert len(link.chunks) == 4, "positions, a and b, positions, c"
+    for taken, unacked in ((ends[0] - 1, 3), (ends[0], 1), (ends[1] - 1, 1), (ends[1], 0)):
+        link.taken = taken
+        desk.wait(0.3)
+        assert desk.unacked == unacked
 
 
 def test_a_group_whose_only_member_is_late_goes_on() -> None:

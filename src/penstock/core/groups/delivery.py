@@ -22,7 +22,9 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.places import PlacedReader, partition_of, place_of
+from penstock.core.groups.places import PlacedReader, offset_of, partition_of, place_of
+from penstock.core.partitions import OwnPartition
+from penstock.core.position_marks import PositionMarks
 from penstock.core.routing import Router
 from penstock.core.timers import Timers
 from penstock.errors import (
@@ -556,12 +558,26 @@ class GroupDelivery:
         lease.first_id = first_id
         member.add(lease)
         link = session.link
+        if session.mark is not None and session.marks is not None:
+            link.write(session.mark(self._places(session.marks, base)))
         link.write(frames)
         if isinstance(link, AcknowledgedLink):
             lease.written = link.written
         self._counters.sent(session, len(rows), len(frames))
         self._sent(member)
         return True
+
+    def _places(self, marks: PositionMarks, base: int) -> bytes:
+        """Return the positions of the rows that were encoded last."""
+        number = partition_of(base)
+        final = not isinstance(self._reader.partitions[number], OwnPartition)
+        return marks.places(
+            self._batch,
+            self._encoders.encoded,
+            partition=number,
+            first=offset_of(base),
+            final=final,
+        )
 
 
 def _everything(_: str) -> bool:

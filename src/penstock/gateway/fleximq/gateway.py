@@ -458,7 +458,10 @@ class FleximqGateway(Gateway):
 
     def _subscribed(self, message: Message, error: PeerError | None) -> None:
         if error is not None:
-            self._replies.refuse(message, StatusCode.SUBSCRIPTION_FAILED, str(error))
+            status = StatusCode.SUBSCRIPTION_FAILED
+            if error.is_temporary:
+                status = StatusCode.SERVICE_UNAVAILABLE
+            self._replies.refuse(message, status, str(error))
 
     def _publish_routed(self, session: Session, message: Message, topic: str) -> None:
         def decided(error: PeerError | None) -> None:

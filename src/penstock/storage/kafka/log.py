@@ -123,6 +123,7 @@ class KafkaLog:
         )
         try:
             next_offset = self._committer.open()
+            self.last_us = own.last_us
         except BaseException:
             self._disconnect()
             raise
