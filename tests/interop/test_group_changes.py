@@ -262,6 +262,33 @@ def test_a_redrive_keeps_the_dead_letters_of_a_topic_that_was_deleted(tmp_path: 
             assert [reader.forwarded().payload for _ in range(2)] == [b"1", b"2"]
 
 
+def test_a_message_of_a_deleted_topic_has_no_dead_letter_and_others_follow(tmp_path: Path) -> None:
+    settings = BrokerSettings(groups=GroupSettings(deliveries_max=1))
+    with (
+        capture_logs() as logged,
+        HttpBroker(data=tmp_path, settings=settings, web_options=administrator()) as broker,
+    ):
+        with lm.subscriber(broker, GROUP) as member:
+            for number in (1, 2):
+                broker.publish(topic=f"orders/{number}", text=str(number))
+            first, second = (member.forwarded() for _ in range(2))
+            assert broker.ask("DELETE", "/api/topics/orders%2F1").status == 200
+            member.answer(first, 1, b"no")
+            member.answer(second, 1, b"no")
+
+            def group() -> dict[str, int]:
+                (found,) = broker.get("/api/groups").json()["groups"]
+                return dict(found)
+
+            until(lambda: group()["dead"] == 1)
+            until(lambda: group()["unacknowledged"] == 0)
+            assert group()["lost"] == 0, "an operator deleted it"
+        with lm.subscriber(broker, b"dead/billing@earliest") as reader:
+            assert reader.forwarded().payload == b"2"
+    (event,) = [each for each in logged if each["event"] == "dead letter lost"]
+    assert (event["group"], event["offset"]) == ("billing", 0)
+
+
 def test_dead_letters_and_late_members_do_not_fill_the_log(tmp_path: Path) -> None:
     settings = BrokerSettings(groups=GroupSettings(ack_wait_seconds=0.3, deliveries_max=2))
     with (
