@@ -3,6 +3,7 @@
 import pytest
 import structlog
 
+from penstock.core.audiences import Encoding
 from penstock.core.groups import delivery as group_delivery
 from penstock.core.groups.group import Group, Member, TopicOwners, hash_of
 from penstock.errors import LogUnavailable
@@ -288,6 +289,74 @@ def test_a_topic_moves_to_a_new_member_when_nobody_has_a_message() -> None:
     assert (first.read(), second.read()) == ("a", ""), "messages of the first may be of any topic"
     first.answer("a")
     assert (first.read(), second.read()) == ("b", "c")
+
+
+@pytest.mark.parametrize("encoding", [LAMAMQ, HERALD], ids=["answers", "bytes"])
+def test_topics_of_a_late_member_move_when_it_has_no_messages(encoding: Encoding) -> None:
+    desk = GroupDesk(ack_wait_seconds=30)
+    late = desk.join("channel/+@group=g,ordered=topic", encoding=encoding)
+    other = desk.join("channel/+@group=g,ordered=topic")
+    (channel, _) = channels_of(late, other)
+    desk.send("a b", channel=channel)
+    desk.wait(25)
+    desk.send("c d", channel=channel)
+    assert late.read() == "a b c d"
+    desk.wait(5.2)
+    desk.send("e", channel=channel)
+    assert (late.read(), other.read()) == ("", ""), "the late one may still be at work on c"
+    desk.wait(25)
+    assert (late.read(), other.read()) == ("", "a b c d e")
+
+
+@pytest.mark.parametrize("encoding", [LAMAMQ, HERALD], ids=["answers", "bytes"])
+def test_topics_of_a_member_that_is_in_time_again_move_when_others_have_no_messages(
+    encoding: Encoding,
+) -> None:
+    desk = GroupDesk(ack_wait_seconds=10)
+    late = desk.join("channel/+@group=g,ordered=topic", encoding=encoding)
+    other = desk.join("channel/+@group=g,ordered=topic")
+    channels = channels_of(late, other)
+    desk.send("a", channel=channels[0])
+    assert late.read() == "a"
+    desk.wait(10.2)
+    assert other.read() == "a"
+    if encoding is HERALD:
+        late.take()
+    else:
+        desk.groups.acknowledgments.is_in_time(member_of(late))
+    desk.wait(1)
+    assert not member_of(late).is_late
+    desk.send("b", channel=channels[0])
+    assert (late.read(), other.read()) == ("", "")
+    other.answer("a")
+    assert (late.read(), other.read()) == ("b", "")
+
+
+def test_an_ordered_group_goes_on_when_a_late_member_acknowledges_before_its_topics_move() -> None:
+    desk = GroupDesk(ack_wait_seconds=30, deliveries_max=9)
+    late, other = (desk.join("channel/+@group=g,ordered=topic") for _ in range(2))
+    channels = channels_of(late, other)
+    desk.send("a", channel=channels[0])
+    desk.wait(25)
+    desk.send("b c", channel=channels[0])
+    assert late.read() == "a b c"
+    desk.wait(5.2)
+    desk.send("x", channel=channels[1])
+    assert (late.read(), other.read()) == ("", "")
+    late.answer("b")
+    assert (late.read(), other.read()) == ("a", "x"), "no topic moves, so nothing has to end first"
+
+
+def test_an_ordered_group_whose_only_member_is_late_goes_on() -> None:
+    desk = GroupDesk(ack_wait_seconds=30)
+    late = desk.join("channel/+@group=g,ordered=topic")
+    desk.send("a")
+    desk.wait(25)
+    desk.send("b")
+    assert late.read() == "a b"
+    desk.wait(5.2)
+    desk.send("c")
+    assert late.read() == "a c"
 
 
 def test_a_member_that_leaves_moves_only_its_own_topics() -> None:

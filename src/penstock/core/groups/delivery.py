@@ -155,15 +155,15 @@ class GroupDelivery:
             return False
         if group.is_ordered and group.leaving:
             return False  # messages of members that left are delivered first
-        if group.awaits_join:
+        if group.awaits_move:
             if group.ledger.leased:
-                return False  # topics move to the new member when none is with another one
-            group.awaits_join = False
+                return False  # no member has messages of a topic that moves to another one
+            group.awaits_move = False
         if group.with_room():
             return True
         now = self._clock.monotonic()
         taken = [each.take_acknowledged(now) for each in group.members if not each.answers]
-        return any(taken) and bool(group.with_room())
+        return any(taken) and self._may_deliver(group)
 
     def _wanted_offset(self, group: Group) -> int | None:
         """Return the next offset to deliver; None if the log does not have it yet."""

@@ -226,7 +226,7 @@ class Groups:
                 then()
                 return
             group.members[member] = None
-            group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            group.awaits_move = group.is_ordered and bool(group.ledger.leased)
             if self._store.is_shared:
                 self._start_sweeper()  # it stores the state again, also if there are no messages
             then()
@@ -426,7 +426,7 @@ class Groups:
         late = group.ledger.expire(now)
         for member in group.members:
             if member in late:
-                member.is_late = True
+                member.set_late(is_late=True)
             elif member.is_late and not member.answers and _reads(member):
                 self.acknowledgments.is_in_time(member)
         if late:
