@@ -16,6 +16,7 @@ from penstock.flight.client import FlightClient
 from penstock.gateway.options import GatewayOptions
 from penstock.ports import AuditEvent, Subscription
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.wire.lamamq import ErrorCode
 from tests.support import lamamq_bytes as lm
 from tests.support.flight import serve_tables
 from tests.support.http_live import JSON, HttpBroker
@@ -260,6 +261,36 @@ def test_a_redrive_keeps_the_dead_letters_of_a_topic_that_was_deleted(tmp_path: 
             assert redrive() == (0, 1)
         with lm.subscriber(broker, b"dead/billing@earliest") as reader:
             assert [reader.forwarded().payload for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_group_whose_state_is_damaged_takes_no_members_until_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    with (
+        capture_logs() as logged,
+        HttpBroker(data=tmp_path, web_options=administrator()) as broker,
+    ):
+        with lm.subscriber(broker, GROUP):
+            pass
+        groups = broker.server.broker.groups
+        assert groups is not None
+        broker.until(lambda: "billing" not in groups)
+        path = tmp_path / "groups" / "billing.json"
+        damaged = path.read_bytes()[:-9]
+        path.write_bytes(damaged)
+        broker.publish(topic="orders/1", text="a")
+        with lm.subscriber(broker) as client:
+            text = client.request(lm.subscribe(0, GROUP), error=ErrorCode.SERVER_EXCEPTION)
+            assert b"the stored state of group billing is damaged" in text
+        for change in ("reset?to=earliest", "redrive"):
+            answer = broker.ask("POST", f"/api/groups/billing/{change}")
+            assert answer.error()[:2] == (500, "group-damaged")
+        assert path.read_bytes() == damaged
+        (event,) = [each for each in logged if each["event"] == "group damaged"]
+        assert event["group"] == "billing"
+        assert broker.ask("DELETE", "/api/groups/billing").status == 200
+        with lm.subscriber(broker, GROUP + b",earliest") as member:
+            assert member.forwarded().payload == b"a"
 
 
 def test_a_message_of_a_deleted_topic_has_no_dead_letter_and_others_follow(tmp_path: Path) -> None:

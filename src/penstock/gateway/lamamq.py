@@ -13,6 +13,7 @@ from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
     CallerError,
+    GroupDamaged,
     HookRefused,
     HookTimeout,
     LogUnavailable,
@@ -456,7 +457,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable() | MemoryExhausted():
+        case TopicTableFull() | LogUnavailable() | GroupDamaged() | MemoryExhausted():
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

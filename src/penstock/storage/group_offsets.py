@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.errors import CallerError, ErrorCode, GroupDiffers
+from penstock.errors import CallerError, ErrorCode, GroupDamaged, GroupDiffers
 from penstock.limits import (
     GROUP_NAME_CHARACTERS_MAX,
     GROUP_PARTITIONS_MAX,
@@ -34,6 +34,7 @@ __all__ = [
     "TooManyGroups",
     "check_group_count",
     "check_group_name",
+    "decoded",
     "owner_of",
     "updated",
 ]
@@ -85,6 +86,14 @@ def check_group_count(
         raise TooManyGroups(GROUPS_MAX, "consumer groups")
     if owner and sum(each == owner for each in owners()) >= owner_groups_max:
         raise TooManyGroups(owner_groups_max, "consumer groups of one principal")
+
+
+def decoded(group: str, data: bytes) -> GroupState:
+    """Return the stored state of a group; raise GroupDamaged."""
+    try:
+        return msgspec.json.decode(data, type=GroupState)
+    except ValueError as error:
+        raise GroupDamaged(group, str(error)) from None
 
 
 class _Owner(msgspec.Struct):
@@ -192,7 +201,7 @@ class GroupOffsets:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         try:
-            return self._read(self._path(group))
+            return self._read(group)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -201,11 +210,10 @@ class GroupOffsets:
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
         for path in paths:
-            state = None
-            with contextlib.suppress(OSError):
-                state = self._read(path)
-            if state is not None and _NAME.fullmatch(state.group):
-                found[state.group] = state.summary
+            with contextlib.suppress(OSError, GroupDamaged):
+                summary = self._read(path.name.removesuffix(_SUFFIX)).summary
+                if _NAME.fullmatch(summary.group):
+                    found[summary.group] = summary
         return found
 
     def forget(self, group: str) -> None:
@@ -228,11 +236,10 @@ class GroupOffsets:
     def _path(self, group: str) -> Path:
         return self._folder / f"{group}{_SUFFIX}"
 
-    def _read(self, path: Path) -> GroupState | None:
-        """Return the state in a file, None if it is damaged; raise OSError."""
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX)
-        try:
-            return msgspec.json.decode(data, type=GroupState)
-        except ValueError:
-            return None
+    def _read(self, group: str) -> GroupState:
+        """Return the state in the file of a group; raise GroupDamaged or OSError."""
+        with self._path(group).open("rb") as file:
+            data = file.read(_BYTES_MAX + 1)
+        if len(data) > _BYTES_MAX:
+            raise GroupDamaged(group, f"it has more than {_BYTES_MAX} bytes")
+        return decoded(group, data)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import GroupDiffers
+from penstock.errors import GroupDamaged, GroupDiffers
 from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
 from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
@@ -32,15 +32,23 @@ def test_a_group_is_where_it_was_reported_last(tmp_path: Path) -> None:
     assert list(groups.all()) == ["gold-7.b"]
 
 
-def test_a_report_that_cannot_be_read_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_offsets, "GROUPS_MAX", 1)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"group": "bronze"}'])
+def test_a_damaged_state_is_kept_until_the_group_is_removed(tmp_path: Path, data: bytes) -> None:
     groups = GroupOffsets(tmp_path)
     groups.commit("bronze", {0: 10})
-    (tmp_path / "groups" / "bronze.json").write_bytes(b"{")
-    assert groups.load("bronze") is None
+    path = tmp_path / "groups" / "bronze.json"
+    path.write_bytes(data)
+    progress = GroupProgress(next=11)
+    for call in (
+        lambda: groups.load("bronze"),
+        lambda: groups.commit("bronze", {0: 11}),
+        lambda: groups.commit("bronze", {0: 11}, progress=progress),
+    ):
+        with pytest.raises(GroupDamaged, match="bronze is damaged"):
+            call()
     assert groups.all() == {}
+    assert path.read_bytes() == data
+    groups.forget("bronze")
     groups.commit("bronze", {0: 11})
     assert isinstance(groups.load("bronze"), GroupState)
 
@@ -114,7 +122,8 @@ def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path.write_bytes(report.rjust(4 << 20))
     assert groups.load("bronze") is not None
     path.write_bytes(report.rjust((4 << 20) + 1))
-    assert groups.load("bronze") is None
+    with pytest.raises(GroupDamaged, match="more than 4194304 bytes"):
+        groups.load("bronze")
 
 
 def test_a_list_of_groups_does_not_have_their_messages(tmp_path: Path) -> None:

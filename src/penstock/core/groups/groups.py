@@ -36,7 +36,14 @@ from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
-from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
+from penstock.errors import (
+    GroupDamaged,
+    GroupDiffers,
+    GroupElsewhere,
+    LogError,
+    LogUnavailable,
+    NoSuchGroup,
+)
 from penstock.limits import (
     GROUP_OWNER_SECONDS,
     GROUP_SWEEP_SECONDS,
@@ -103,6 +110,7 @@ class Groups:
         self._sweeps = False  # whether a sweep is planned, or runs
         self._sweeps_again = False  # whether another one follows
         self._late = RepeatedEvents("group member late", timers)
+        self._damaged = RepeatedEvents("group damaged", timers)
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
         self._delivery = GroupDelivery(
@@ -150,13 +158,17 @@ class Groups:
             if len(self._opened) >= GROUPS_OPENED_MAX:
                 del self._opened[next(iter(self._opened))]
             self._opened[name] = found
+            if isinstance(found, GroupDamaged):
+                self._damaged.warn(name, error=found.reason)
             then()
 
         self._store.load(name, loaded)
 
     def _known(self, name: str) -> GroupState | None:
-        """Return the state of a group that was opened; raise LogUnavailable if it is not known."""
+        """Return the state of a group that was opened; raise GroupDamaged or LogUnavailable."""
         found = self._opened.get(name, LogUnavailable("the group was not opened"))
+        if isinstance(found, GroupDamaged):
+            raise found
         if isinstance(found, Exception):
             raise LogUnavailable(f"the state of group {name} cannot be read") from found
         return found
@@ -176,7 +188,10 @@ class Groups:
     # --- Members ----------------------------------------------------------------------------------
 
     def check(self, pattern: str, place: GroupPlace) -> None:
-        """Raise GroupDiffers or LogUnavailable if a member cannot join; the group is open."""
+        """Raise an error if a member cannot join; the group is open.
+
+        It is GroupDiffers, GroupElsewhere, GroupDamaged or LogUnavailable.
+        """
         group = self._groups.get(place.name)
         if group is not None:
             known, is_ordered = group.pattern, group.is_ordered
@@ -371,6 +386,7 @@ class Groups:
         """
         self._delivery.is_stopped = True
         self._late.flush()
+        self._damaged.flush()
         self._dead_letters.dead.flush()
 
     def settled(self) -> None:
@@ -594,7 +610,7 @@ class Groups:
         return [(member.session, member.group.ledger.held_by(member)) for member in members]
 
     def _change(self, name: str) -> Group:
-        """Return a group that is open, in memory; raise NoSuchGroup or LogUnavailable."""
+        """Return a group that is open, in memory; raise an error as `redrive` does."""
         group = self._groups.get(name)
         if group is None:
             state = self._known(name)
@@ -615,8 +631,8 @@ class Groups:
         """Let a group that is open go on at an offset of each partition; others keep theirs.
 
         Return where it goes on: not before the first message of a partition, nor behind the last.
-        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
-        LogUnavailable.
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
+        GroupDamaged or LogUnavailable.
         """
         group = self._change(name)
         reader = self._reader
@@ -634,8 +650,8 @@ class Groups:
     def redrive(self, name: str, then: Callable[[Redriven | Exception], None]) -> None:
         """Deliver the dead letters of a group that is open again, those that are in the log.
 
-        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
-        LogUnavailable.
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
+        GroupDamaged or LogUnavailable.
         """
         group = self._change(name)
 
@@ -666,7 +682,7 @@ class Groups:
         Raise NoSuchGroup, GroupElsewhere or LogUnavailable.
         """
         group = self._groups.get(name)
-        if group is None:
+        if group is None and not isinstance(self._opened.get(name), GroupDamaged):
             state = self._known(name)
             if state is None:
                 raise NoSuchGroup(name)
