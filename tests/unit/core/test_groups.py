@@ -121,6 +121,60 @@ def test_a_group_delivers_nothing_before_its_time_is_looked_up() -> None:
     assert member.read() == "a b"
 
 
+def test_a_group_is_stored_when_its_time_is_looked_up() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    answered: list[bool] = []
+    session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
+    for member in (session, desk.open().session):
+        desk.groups.open("g", lambda: None)
+        desk.broker.subscribe(
+            member, "channel/+@group=g,-60s", lambda: answered.append("g" in desk.store.states)
+        )
+    desk.clock.seconds += 1
+    desk.broker.timers.run_due()  # what has changed is stored now
+    assert (answered, desk.store.states) == ([], {})
+    desk.run()
+    assert answered == [True, True]
+    assert desk.store.states["g"].offsets == {0: 0}
+    assert len(desk.groups.members("g")) == 2
+
+
+def test_a_broker_that_is_killed_while_a_time_is_looked_up_has_no_group() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    desk.join("channel/+@group=g,-60s", runs=False)
+    desk.groups.flush(lambda: None)
+    desk = desk.restarted()
+    assert desk.store.states == {}
+    assert desk.join("channel/+@group=g,-60s").read() == "a b"
+
+
+def test_a_reset_while_a_time_is_looked_up_counts() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    member = desk.join("channel/+@group=g,-60s", runs=False)
+    stored: list[Exception | None] = []
+    assert desk.groups.reset("g", {0: 1}, stored.append) == {0: 1}
+    desk.run()
+    assert stored == [None]
+    assert member.read() == "b"
+
+
+def test_a_group_that_is_removed_while_a_time_is_looked_up_has_no_members() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    answered: list[bool] = []
+    session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
+    desk.groups.open("g", lambda: None)
+    desk.broker.subscribe(session, "channel/+@group=g,-60s", lambda: answered.append(True))
+    desk.groups.remove("g", lambda _: None)
+    desk.run()
+    assert answered == [True]
+    assert not session.memberships
+    assert desk.store.states == {}
+
+
 def test_a_time_that_cannot_be_looked_up_is_the_first_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

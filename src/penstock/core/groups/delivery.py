@@ -149,7 +149,7 @@ class GroupDelivery:
                 return  # until a member has room
 
     def _may_deliver(self, group: Group) -> bool:
-        if self.is_stopped or group.is_removed or group.is_looking_up or not group.is_routed:
+        if self.is_stopped or group.is_removed or group.start_us is not None or not group.is_routed:
             return False
         if self._clock.monotonic() < group.retry_at:
             return False

@@ -185,7 +185,7 @@ class Group:
         self.is_burying = False
         self.redrives = 0  # redrives that are looking up messages of dead letters
         self.leaving = 0  # members that have left while their messages are still taken back
-        self.is_looking_up = False  # where it begins
+        self.start_us: int | None = None  # where a new one begins, until that is looked up
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False
         self.is_removed = False

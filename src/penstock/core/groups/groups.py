@@ -221,10 +221,12 @@ class Groups:
     ) -> None:
         """Make a session a member; call `then` when the group is stored, before its first message.
 
-        If it cannot be stored, `then` is called too, and the session is no member.
+        A new group is stored when the time at which it begins is looked up. If it cannot be stored,
+        `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
-        group = self._groups.get(place.name) or self._start(session, pattern, place)
+        known = self._groups.get(place.name)
+        group = known or self._start(session, pattern, place)
         self._follow(group)
         self._groups[place.name] = group
         member = Member(session, group, pattern, group.next_number())
@@ -236,7 +238,7 @@ class Groups:
             group.joining -= 1
             if session.memberships.get(place.name) is not member:
                 return  # it has left meanwhile
-            if error is not None:
+            if error is not None or group.is_removed:
                 del session.memberships[place.name]
                 then()
                 return
@@ -259,6 +261,8 @@ class Groups:
                 self._save(group)
         else:
             stored(None)
+        if known is None and group.start_us is not None:
+            self._look_up(group, group.start_us)
 
     def _start(self, session: Session, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
@@ -279,8 +283,9 @@ class Groups:
         group.owner = session.topic_owner
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
-            us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
-            self._look_up(group, max(us, 0))
+            now_us = self._clock.now_us()
+            us = max(start.us if isinstance(start, AtTime) else now_us - start.us, 0)
+            group.start_us = us if us <= now_us else None
         return group
 
     def _first(self, start: Start | None, pattern: str, number: int) -> int:
@@ -301,9 +306,6 @@ class Groups:
                 return partition.next_offset
 
     def _look_up(self, group: Group, timestamp_us: int) -> None:
-        if timestamp_us > self._clock.now_us():
-            return
-        group.is_looking_up = True
         places: list[int] = []
         partitions = dict(self._reader.partitions)
 
@@ -314,10 +316,10 @@ class Groups:
             else:
                 place = place_of(number, offset)
             places.append(min(place, group.ledger.next_beside(place)))
-            if len(places) == len(partitions):
-                group.is_looking_up = False
+            if len(places) == len(partitions) and group.start_us is not None:  # it was not reset
+                group.start_us = None
                 group.ledger.reset(*places)
-                self._changed(group)
+                self._save(group)
                 self._delivery.wake(group)
 
         for number, partition in partitions.items():
@@ -467,10 +469,17 @@ class Groups:
     ) -> None:
         """Store a group; call `then` when it is stored, or with what went wrong.
 
-        Release it if nothing uses it.
+        Release it if nothing uses it. A group that does not know yet where it begins is stored
+        later: after a restart, it would begin elsewhere.
         """
         if group.is_removed:
-            then(NoSuchGroup(group.name))
+            waiting, group.on_stored = group.on_stored, []
+            for each in (*waiting, then):
+                each(NoSuchGroup(group.name))
+            return
+        if group.start_us is not None:
+            self._dirty.pop(group, None)
+            group.on_stored.append(then)
             return
         if group.is_saving:
             self._dirty[group] = None
@@ -555,7 +564,7 @@ class Groups:
         ledger = group.ledger
         if (
             not group.members
-            and not group.is_looking_up
+            and group.start_us is None
             and not group.is_burying
             and not group.redrives
             and not group.leaving
@@ -588,7 +597,9 @@ class Groups:
             for member in group.members:
                 if not member.answers:
                     member.take_acknowledged(self._clock.monotonic())
-            if group.is_saving:
+            if group.start_us is not None:  # its first subscription was not confirmed
+                stored()
+            elif group.is_saving:
                 self._save_behind(group, stored)
             else:
                 self._save(group, stored)
@@ -635,6 +646,7 @@ class Groups:
         GroupDamaged or LogUnavailable.
         """
         group = self._change(name)
+        group.start_us = None
         reader = self._reader
         group.ledger.reset(
             *(
