@@ -7,20 +7,22 @@ file is the state itself: it has the progress of the group, and is synced.
 """
 
 import contextlib
+import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from penstock.errors import CallerError, ErrorCode, GroupDamaged, GroupDiffers
+from penstock.errors import CallerError, ErrorCode, GroupDamaged, GroupDiffers, LogInUse
 from penstock.limits import (
     GROUP_NAME_CHARACTERS_MAX,
     GROUP_PARTITIONS_MAX,
     GROUP_SUBSCRIPTION_BYTES_MAX,
+    GROUPS_LOCK_SECONDS_MAX,
     GROUPS_MAX,
     GROUPS_PER_PRINCIPAL_MAX,
 )
@@ -45,6 +47,7 @@ GROUPS: Final = "groups"
 _NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}")
 _SUFFIX: Final = ".json"
 _BYTES_MAX: Final = 4 << 20
+_LOCK_RETRY_SECONDS: Final = 0.002
 
 
 class InvalidGroup(CallerError):
@@ -148,7 +151,7 @@ def _is_too_long(subscription: Subscription | None) -> bool:
 class GroupOffsets:
     """The consumer groups of a data folder: a `ports.ConsumerGroups`.
 
-    Any process may report; the last report counts.
+    Any process may report; the last report counts. The folder is locked while a state is changed.
     """
 
     is_shared = False
@@ -170,7 +173,29 @@ class GroupOffsets:
         owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
-        before = self.load(group)  # raises InvalidGroup before a path is made of the name
+        check_group_name(group)
+        self._folder.mkdir(exist_ok=True)
+        with self._locked():
+            self._commit(
+                group,
+                offsets,
+                lost=lost,
+                subscription=subscription,
+                progress=progress,
+                owner=owner,
+            )
+
+    def _commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+        progress: GroupProgress | None,
+        owner: str,
+    ) -> None:
+        before = self.load(group)
         now_us = time.time_ns() // 1000
         state = updated(
             before,
@@ -182,7 +207,6 @@ class GroupOffsets:
             progress=progress,
             owner=owner,
         )
-        self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():
             names = [path.name for path in self._folder.iterdir()]
@@ -220,8 +244,31 @@ class GroupOffsets:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         path = self._path(group)
-        path.unlink(missing_ok=True)
-        self._owners.pop(path.name, None)
+        if path.exists():
+            with self._locked():
+                path.unlink(missing_ok=True)
+                self._owners.pop(path.name, None)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other thread or process change a group; raise OSError if one does for too long.
+
+        A state is read, changed and written: of two changes at a time, one would be undone.
+        """
+        deadline = time.monotonic() + GROUPS_LOCK_SECONDS_MAX
+        while True:
+            try:
+                lock = self._files.lock(self._folder)
+                break
+            except LogInUse:
+                if time.monotonic() > deadline:
+                    reason = "another process changes the groups"
+                    raise TimeoutError(errno.ETIMEDOUT, reason, str(self._folder)) from None
+                time.sleep(_LOCK_RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            self._files.close(lock)
 
     def _owners_of(self, names: Iterable[str]) -> list[str]:
         """Return the owners of groups by the names of their files; each file is read once."""

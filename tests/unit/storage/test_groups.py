@@ -1,15 +1,17 @@
 """Groups report where they are, under names that stay in their folder."""
 
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import GroupDamaged, GroupDiffers
+from penstock.errors import GroupDamaged, GroupDiffers, LogInUse
 from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
-from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
+from penstock.storage.files import Files
+from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups, updated
 from penstock.storage.memory import MemoryGroups
 
 
@@ -82,6 +84,61 @@ def test_the_progress_of_members_is_kept_until_the_group_is_removed(tmp_path: Pa
     found = groups.load("billing")
     assert found is not None
     assert (found.offsets, found.progress) == ({0: 7}, None)
+
+
+def test_a_report_that_was_being_stored_does_not_replace_the_progress_of_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting = threading.Event()
+
+    class LockedFiles(Files):
+        def lock(self, folder: Path) -> int:
+            try:
+                return super().lock(folder)
+            except LogInUse:
+                is_waiting.set()
+                raise
+
+    readers = GroupOffsets(tmp_path)
+    members = GroupOffsets(tmp_path, LockedFiles())  # as another process has them
+    readers.commit("billing", {0: 1})
+    joining = threading.Thread(
+        target=lambda: members.commit("billing", {0: 3}, progress=GroupProgress(next=3))
+    )
+
+    def slow(*args: Any, **more: Any) -> GroupState:
+        if not joining.is_alive():
+            joining.start()
+            while joining.is_alive() and not is_waiting.wait(0.01):
+                pass  # it comes to its end, unless it waits for the report
+        return updated(*args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group_offsets, "updated", slow)
+        readers.commit("billing", {0: 2})
+        joining.join()
+    found = readers.load("billing")
+    assert found is not None
+    assert (found.offsets, found.progress) == ({0: 3}, GroupProgress(next=3))
+
+
+def test_a_process_that_holds_the_lock_for_too_long_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_offsets, "GROUPS_LOCK_SECONDS_MAX", 0.0)
+    groups = GroupOffsets(tmp_path)
+    groups.commit("billing", {0: 1})
+    files = Files()
+    lock = files.lock(tmp_path / "groups")
+    for call in (lambda: groups.commit("billing", {0: 2}), lambda: groups.forget("billing")):
+        with pytest.raises(OSError, match="another process changes the groups"):
+            call()
+    files.close(lock)
+    found = groups.load("billing")
+    assert found is not None
+    assert found.offsets == {0: 1}
+    groups.forget("billing")
+    assert groups.load("billing") is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a b", "ä", "x" * 129])
