@@ -486,6 +486,59 @@ def test_a_message_that_the_protocol_of_no_member_carries_is_dead() -> None:
     assert desk.unacked == 0
 
 
+def test_a_message_that_a_member_cannot_carry_goes_to_one_that_can() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=20)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    long = bytes(HERALD_PAYLOAD_BYTES_MAX - 8)
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(long, b"e")
+    assert (idle.read(), busy.read()) == ("e", long.decode())
+    assert desk.broker.counters.messages_undeliverable[HERALD.protocol] == 0
+    assert desk.log.records == []
+
+
+def test_a_message_waits_for_the_member_that_can_carry_it_and_others_do_not() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=4)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    long = bytes(HERALD_PAYLOAD_BYTES_MAX - 8)
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(long)
+    desk.send("e")
+    assert (idle.read(), busy.read()) == ("e", "")
+    assert (desk.unacked, desk.position) == (4, 2)
+    desk.wait(0.3)
+    progress = desk.store.states["g"].progress
+    assert progress is not None
+    assert (4, 1, 0) in [(run.first, run.size, run.failures) for run in progress.pending]
+    busy.answer("c d")
+    assert busy.read() == ""
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    assert busy.read() == long.decode()
+    assert desk.log.records == []
+
+
+def test_a_message_is_dead_when_the_only_member_that_could_carry_it_has_left() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=4)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(bytes(HERALD_PAYLOAD_BYTES_MAX - 8))
+    busy.leave()
+    assert idle.read() == "c d"
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    desk.wait(0.2)
+    (dead,) = [dict(each.headers) for each in desk.log.records]
+    assert dead["penstock-dead-reason"] == b"herald cannot carry it"
+
+
 # --- Reading --------------------------------------------------------------------------------------
 
 

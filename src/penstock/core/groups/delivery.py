@@ -40,6 +40,7 @@ from penstock.limits import (
     GROUP_ROW_GROUPS_MAX,
 )
 from penstock.ports import AcknowledgedLink, Clock, Fetched, Stored
+from penstock.protocols import Protocol
 
 __all__ = ["GroupDelivery"]
 
@@ -545,6 +546,11 @@ class GroupDelivery:
                 if not self._send(group, member, base, one, failures=failures):
                     group.ledger.put_back(base, one)
             return True
+        if not frames:
+            able = [] if group.is_ordered else self._able(group, rows)
+            if able:
+                self._counters.messages_undeliverable[protocol] = left_out
+                return self._send_to_any(group, able, base, rows, failures=failures)
         lease = group.ledger.lease(
             member, base, rows, now=self._clock.monotonic(), failures=failures
         )
@@ -562,6 +568,40 @@ class GroupDelivery:
         self._counters.sent(session, len(rows), len(frames))
         self._sent(member)
         return True
+
+    def _able(self, group: Group, rows: "array[int]") -> list[Member]:
+        """Return the members whose protocols can carry a message."""
+        undeliverable = self._counters.messages_undeliverable
+        carries: dict[Protocol, bool] = {}
+        for member in group.members:
+            encoding = member.session.encoding
+            if encoding.protocol not in carries:
+                left_out = undeliverable[encoding.protocol]
+                frames = self._encoders.encode(encoding, self._batch, memoryview(rows))
+                undeliverable[encoding.protocol] = left_out
+                carries[encoding.protocol] = bool(frames)
+        return [each for each in group.members if carries[each.session.encoding.protocol]]
+
+    def _send_to_any(
+        self, group: Group, able: list[Member], base: int, rows: "array[int]", *, failures: int
+    ) -> bool:
+        """Send a message to one of some members; if none has room, try again later.
+
+        Return False if there is no memory to remember it.
+        """
+        ledger, share = group.ledger, group.share
+        ready = [each for each in able if each.has_room(share)]
+        if ready:
+            ready = [each for each in ready if not each.is_late] or ready
+            return self._send(group, _least_busy(group, ready), base, rows, failures=failures)
+        if not ledger.deferred:  # other members get other messages meanwhile
+            self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self._resume_deferred(group))
+        ledger.defer(base + rows[0], failures)
+        return True
+
+    def _resume_deferred(self, group: Group) -> None:
+        group.ledger.resume_deferred()
+        self.wake(group)
 
 
 def _everything(_: str) -> bool:

@@ -199,6 +199,7 @@ class Ledger:
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
+        self.deferred: dict[int, int] = {}  # offsets that wait for some time first, the same way
         self.buried: OrderedDict[int, Failure] = OrderedDict()
         """Offsets whose dead letters are not in the log yet."""
         self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
@@ -223,7 +224,7 @@ class Ledger:
     @property
     def unacked(self) -> int:
         """Messages that were given out and are not done."""
-        return self.leased + len(self.waiting) + len(self.buried)
+        return self.leased + len(self.waiting) + len(self.deferred) + len(self.buried)
 
     def held_by(self, member: Hashable) -> int:
         """Return the number of messages that a member has."""
@@ -246,7 +247,8 @@ class Ledger:
         waiting: Iterable[int] = self.waiting
         if len(found) == 1:  # there may be many
             waiting = () if self.first_waiting is None else (self.first_waiting,)
-        for offsets in ((lease.lowest for lease in self._leases), waiting, self.buried):
+        leased = (lease.lowest for lease in self._leases)
+        for offsets in (leased, waiting, self.deferred, self.buried):
             for offset in offsets:
                 number = partition_of(offset)
                 if offset < found.get(number, offset + 1):
@@ -268,7 +270,7 @@ class Ledger:
     def progress(self, *, is_ordered: bool, is_used: bool = False) -> GroupProgress:
         """Return the state that is stored; `is_used` tells whether the group has members."""
         pending = [run for lease in self._leases for run in lease.runs()]
-        pending += _runs(sorted(self.waiting.items()))
+        pending += _runs(sorted((self.waiting | self.deferred).items()))
         pending += _runs(sorted((offset, each.failures) for offset, each in self.buried.items()))
         nexts = {number: offset_of(offset) for number, offset in self._next.items()}
         return GroupProgress(
@@ -316,13 +318,26 @@ class Ledger:
             if base + row not in self.waiting:
                 self._wait(base + row, 0, "")
 
+    def defer(self, offset: int, failures: int) -> None:
+        """Let a message wait that is not delivered before `resume_deferred`."""
+        if self.waiting.pop(offset, None) is None:
+            self.changes += 1
+        self.deferred[offset] = failures
+
+    def resume_deferred(self) -> None:
+        """Let deferred messages be delivered again."""
+        for offset, failures in self.deferred.items():
+            self.waiting[offset] = failures
+            heapq.heappush(self._order, offset)
+        self.deferred.clear()
+
     def drop_waiting(self, first: int, end: int) -> int:
         """Give up waiting messages of a range that cannot be read; return how many are lost.
 
         Redriven messages do not count as lost: their dead letters are in the log.
         """
         lost = 0
-        for offsets in (self.waiting, self.buried):
+        for offsets in (self.waiting, self.deferred, self.buried):
             for offset in [each for each in offsets if first <= each < end]:
                 del offsets[offset]
                 lost += offset not in self._redriven
@@ -496,6 +511,7 @@ class Ledger:
             self._end(lease)
         self._redriven.clear()
         self.waiting.clear()
+        self.deferred.clear()
         self._order.clear()
         self.buried.clear()
         self._next.update((partition_of(offset), offset) for offset in offsets)
