@@ -1,6 +1,7 @@
 """The messages of a consumer group: done, leased, waiting, or dead."""
 
 import random
+import time
 from array import array
 
 import pytest
@@ -59,13 +60,48 @@ def test_what_a_member_leaves_waits_and_has_not_failed() -> None:
     group.leave("a")
     assert group.waiting == {0: 0, 2: 0}
     assert group.first_waiting == 0
-    assert group.waiting_in(1, 4) == [2]
+    assert group.waiting_in(1, 4, count=9) == [2]
+    assert group.first_waiting == 0
     assert group.held_by("b") == 1
     again = group.lease("b", 0, rows(0), now=0)
     assert group.waiting == {2: 0}
     assert group.first_waiting == 2
     assert group.done(again, 0)
     assert not group.done(lease, 0), "it belongs to another member now"
+
+
+def test_waiting_offsets_of_a_range_are_in_order() -> None:
+    randomness = random.Random(3)
+    group = Ledger(0, settings=GroupSettings(deliveries_max=10_000))
+    for now in range(300):
+        row = randomness.randrange(40)
+        if row in group.waiting:
+            lease = group.lease("a", 0, rows(row), now=now)
+            if randomness.random() < 0.5:
+                group.fail(lease, 0, "no")
+        else:
+            group.put_back(0, (row,))
+        first, size, count = (randomness.randrange(1, 40) for _ in range(3))
+        inside = sorted(each for each in group.waiting if first <= each < first + size)
+        assert group.waiting_in(first, first + size, count=count) == inside[:count]
+        assert group.first_waiting == min(group.waiting, default=None)
+        if now % 10 == 0:
+            group.drop_waiting(first, first + 3)
+            assert not group.waiting_in(first, first + 3, count=3)
+
+
+def test_the_cost_of_waiting_messages_grows_with_their_number_not_with_its_square() -> None:
+    def seconds(count: int) -> float:
+        group = ledger()
+        group.put_back(0, range(count))
+        start = time.process_time()
+        for base in range(0, count, 20):
+            assert len(group.waiting_in(base, base + 20, count=100)) == 20
+            group.lease("a", base, rows(*range(20)), now=0)
+        return time.process_time() - start
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (4000, 64_000))
+    assert many < 16 * few * 4, "it was 200 times as long"
 
 
 def test_only_the_first_message_of_a_member_that_is_lost_has_failed() -> None:

@@ -382,14 +382,20 @@ class GroupDelivery:
 
     def _serve_again(self, group: Group, stored: Stored, wanted: bytes) -> bool:
         """Give out the messages of a row group that wait; return False if some find no room."""
+        base, end = stored.base_offset, stored.base_offset + stored.count
+        while waiting := group.ledger.waiting_in(base, end, count=GROUP_PIECE_ROWS_MAX):
+            if not self._serve_waiting(group, stored, wanted, waiting):
+                return False
+        return True
+
+    def _serve_waiting(
+        self, group: Group, stored: Stored, wanted: bytes, waiting: list[int]
+    ) -> bool:
+        """Give out messages that wait; return False if some find no room."""
         ledger, base = group.ledger, stored.base_offset
-        waiting = ledger.waiting_in(base, base + stored.count)
-        if not waiting:
-            return True
-        read = set(self._batch.select(self._router.route_of_topic, wanted)) if wanted else set()
         while waiting:
             row = waiting[0] - base
-            if row not in read:  # its topic was deleted, or it has expired
+            if not self._reads(wanted, row):  # its topic was deleted, or it has expired
                 if ledger.drop_waiting(waiting[0], waiting[0] + 1):
                     group.lost += stored.expired(None, _everything, first=row, last=row + 1)
                 waiting.pop(0)
@@ -403,7 +409,7 @@ class GroupDelivery:
             for offset in waiting:
                 if (
                     len(rows) >= room
-                    or offset - base not in read
+                    or not self._reads(wanted, offset - base)
                     or ledger.waiting[offset] != failures
                     or (group.is_ordered and self._owner(group, offset - base) is not member)
                 ):
@@ -413,6 +419,14 @@ class GroupDelivery:
                 return False
             del waiting[: len(rows)]
         return True
+
+    def _reads(self, wanted: bytes, row: int) -> bool:
+        """Return whether a row has a message that a group reads."""
+        if self._batch.hidden(row):
+            return False
+        topic, routes = self._batch.topic_id(row), self._router.route_of_topic
+        route = routes[topic] if topic < len(routes) else 0
+        return route < len(wanted) and bool(wanted[route])
 
     def _member_for(self, group: Group, row: int) -> Member | None:
         """Return the member that gets a message, None if it has no room."""

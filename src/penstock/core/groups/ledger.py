@@ -263,9 +263,20 @@ class Ledger:
             heapq.heappop(order)
         return order[0] if order else None
 
-    def waiting_in(self, first: int, end: int) -> list[int]:
-        """Return the offsets of a range that wait, in order."""
-        return sorted(offset for offset in self.waiting if first <= offset < end)
+    def waiting_in(self, first: int, end: int, *, count: int) -> list[int]:
+        """Return the first offsets of a range that wait, in order, `count` at most."""
+        order = self._order
+        found: list[int] = []
+        below: list[int] = []
+        last = -1
+        while order and order[0] < end and len(found) < count:
+            offset = heapq.heappop(order)
+            if offset in self.waiting and offset != last:
+                (below if offset < first else found).append(offset)
+                last = offset
+        for offset in (*below, *found):
+            heapq.heappush(order, offset)
+        return found
 
     def progress(self, *, is_ordered: bool, is_used: bool = False) -> GroupProgress:
         """Return the state that is stored; `is_used` tells whether the group has members."""
@@ -338,7 +349,12 @@ class Ledger:
         """
         lost = 0
         for offsets in (self.waiting, self.deferred, self.buried):
-            for offset in [each for each in offsets if first <= each < end]:
+            of_range: Iterable[int] = range(first, end)
+            if end - first > len(offsets):
+                of_range = [each for each in offsets if first <= each < end]
+            for offset in of_range:
+                if offset not in offsets:
+                    continue
                 del offsets[offset]
                 lost += offset not in self._redriven
                 self._redriven.discard(offset)
