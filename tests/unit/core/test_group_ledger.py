@@ -6,8 +6,10 @@ from array import array
 
 import pytest
 
+from penstock.core.groups import snapshots
 from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
-from penstock.ports import PendingRun
+from penstock.ports import GroupProgress, PendingRun
+from penstock.ports.places import place_of
 
 SETTINGS = GroupSettings(ack_wait_seconds=10, deliveries_max=2, unacked_max=100)
 
@@ -20,8 +22,16 @@ def ledger(next_offset: int = 0) -> Ledger:
     return Ledger(next_offset, settings=SETTINGS)
 
 
+def progress(of: Ledger, *, is_ordered: bool = False) -> GroupProgress:
+    snapshot = of.snapshot()
+    for _ in snapshot.build():
+        pass
+    assert snapshot.positions == of.positions
+    return snapshot.progress(is_ordered=is_ordered, is_used=False)
+
+
 def pending(of: Ledger) -> list[tuple[int, int, int]]:
-    found = of.progress(is_ordered=False).pending
+    found = progress(of).pending
     return [(run.first, run.size, run.failures) for run in found]
 
 
@@ -68,6 +78,31 @@ def test_what_a_member_leaves_waits_and_has_not_failed() -> None:
     assert group.first_waiting == 2
     assert group.done(again, 0)
     assert not group.done(lease, 0), "it belongs to another member now"
+
+
+def test_a_copy_is_built_in_steps_and_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "GROUP_PIECE_ROWS_MAX", 2)
+    elsewhere = place_of(1, 0)
+    group = Ledger(0, elsewhere, settings=SETTINGS)
+    group.put_back(0, (7, 1, 2, 4))
+    group.put_back(elsewhere, (3, 5))
+    lease = group.lease("a", 10, rows(0, 1, 2, 3), now=0)
+    group.pass_over(20)
+    group.pass_over(elsewhere + 9)
+    group.done(lease, 1)
+    stored = progress(group)
+    snapshot = group.snapshot()
+    steps = 0
+    for _ in snapshot.build():
+        steps += 1
+        group.all_done(lease)
+        group.lease("a", 0, rows(1, 2, 4, 7), now=0)  # behind the step that looks at members
+    assert steps == 3
+    assert snapshot.progress(is_ordered=False, is_used=False) == stored
+    assert snapshot.positions == {0: 1, 1: 3}
+    assert [(run.first, run.size) for run in stored.pending] == [
+        (10, 1), (12, 2), (1, 2), (4, 1), (7, 1), (elsewhere + 3, 1), (elsewhere + 5, 1),
+    ]  # fmt: skip
 
 
 def test_waiting_offsets_of_a_range_are_in_order() -> None:
@@ -237,7 +272,7 @@ def redriven() -> Ledger:
 @pytest.mark.parametrize("way", ["done", "done_run", "all_done"])
 def test_a_dead_letter_that_is_driven_again_counts_until_it_was_processed(way: str) -> None:
     group = redriven()
-    stored = group.progress(is_ordered=False)
+    stored = progress(group, is_ordered=False)
     restored = Ledger(2, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
     for each in (group, restored):
         assert each.redrive([0]) == 0, "it is delivered again already"
@@ -276,7 +311,7 @@ def test_a_stored_state_gives_out_what_was_not_done() -> None:
     lease = group.lease("a", 0, rows(0, 1, 2, 7), now=0)
     group.pass_over(8)
     group.done(lease, 1)
-    stored = group.progress(is_ordered=True)
+    stored = progress(group, is_ordered=True)
     assert (stored.next, stored.ordered) == (8, True)
     restored = Ledger(stored.next, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
     assert restored.waiting == {0: 0, 2: 0, 7: 0}, "the members had no time to fail"

@@ -31,6 +31,7 @@ from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.groups.places import PlacedReader, place_of
 from penstock.core.groups.redrives import Redriven, Redrives
 from penstock.core.groups.repeated_events import RepeatedEvents
+from penstock.core.groups.snapshots import Snapshot
 from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
@@ -473,9 +474,7 @@ class Groups:
         later: after a restart, it would begin elsewhere.
         """
         if group.is_removed:
-            waiting, group.on_stored = group.on_stored, []
-            for each in (*waiting, then):
-                each(NoSuchGroup(group.name))
+            self._refuse(group, then)
             return
         if group.start_us is not None:
             self._dirty.pop(group, None)
@@ -486,7 +485,8 @@ class Groups:
             self._start_sweeper()
             return
         self._dirty.pop(group, None)
-        changes, lost = group.ledger.changes, group.lost
+        ledger, lost = group.ledger, group.lost
+        changes = ledger.changes
         is_used = self._store.is_shared and bool(group.members or group.joining)
         is_due = is_used and self._clock.monotonic() >= group.stored_at + GROUP_OWNER_SECONDS
         is_stored = changes == group.saved_changes and is_used == group.is_used
@@ -499,6 +499,9 @@ class Groups:
 
         def saved(error: Exception | None) -> None:
             group.is_saving = False
+            if group.is_removed:
+                self._refuse(group, then)
+                return
             if error is None:
                 group.saved_changes = changes
                 group.is_used = is_used
@@ -521,7 +524,24 @@ class Groups:
             elif not group.members and group.saved_changes < 0:
                 self._remove(group)  # it was never stored, and no client uses it
 
-        self._store.save(self._state(group, lost, is_used=is_used), saved)
+        self._slices.start(self._store_copy(group, lost, saved, is_used=is_used))
+
+    def _store_copy(
+        self, group: Group, lost: int, then: Callable[[Exception | None], None], *, is_used: bool
+    ) -> Iterator[None]:
+        """Store the state that a group has now; it may change meanwhile."""
+        snapshot = group.ledger.snapshot()
+        yield from snapshot.build()
+        if group.is_removed:  # the store would have it again
+            then(NoSuchGroup(group.name))
+        else:
+            self._store.save(self._state(group, snapshot, lost, is_used=is_used), then)
+
+    def _refuse(self, group: Group, then: Callable[[Exception | None], None]) -> None:
+        """Call all that wait until a group is stored, because it was removed."""
+        waiting, group.on_stored = group.on_stored, []
+        for each in (*waiting, then):
+            each(NoSuchGroup(group.name))
 
     def _give_up(self, group: Group, error: GroupElsewhere) -> None:
         """Leave a group to another node: members are disconnected, so that they go there."""
@@ -533,14 +553,14 @@ class Groups:
         """Store a group again, behind a store that is under way."""
         group.on_stored.append(lambda _: self._save(group, then))
 
-    def _state(self, group: Group, lost: int, *, is_used: bool) -> GroupState:
+    def _state(self, group: Group, snapshot: Snapshot, lost: int, *, is_used: bool) -> GroupState:
         """Return what is stored of a group.
 
         A new group begins behind messages that may not be in the log yet. If they are never
         committed, the next process of this node assigns their offsets to other messages.
         """
-        positions = group.ledger.positions
-        progress = group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used)
+        positions = dict(snapshot.positions)
+        progress = snapshot.progress(is_ordered=group.is_ordered, is_used=is_used)
         node = self._node
         end = self._reader.partitions[node].reader.end
         if self._store.is_shared and positions.get(node, 0) > end:

@@ -37,13 +37,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from penstock.core.groups.places import offset_of, partition_of
+from penstock.core.groups.snapshots import LeasedRows, Snapshot
 from penstock.limits import (
     GROUP_ACK_WAIT_SECONDS,
     GROUP_DEAD_MAX,
     GROUP_DELIVERIES_MAX,
     GROUP_UNACKED_DEFAULT,
 )
-from penstock.ports import GroupProgress, PendingRun
+from penstock.ports import PendingRun
 
 __all__ = ["Failure", "GroupSettings", "Lease", "Ledger"]
 
@@ -164,13 +165,10 @@ class Lease:
                 if self._done is None or not self._done[index]:
                     yield self.base + row
 
-    def runs(self) -> Iterator[PendingRun]:
-        """Yield the leased offsets as runs without gaps."""
-        rows = self.rows
-        if self._done is None and rows[-1] - rows[0] + 1 == len(rows):
-            yield PendingRun(self.base + rows[0], len(rows), self.failures)
-        else:
-            yield from _runs((offset, self.failures) for offset in self.offsets())
+    def copied(self) -> LeasedRows:
+        """Return the messages that are leased now; there is one."""
+        done = None if self._done is None else bytes(self._done)
+        return LeasedRows(self.base, self.rows, done, self.failures)
 
 
 class _Holding:
@@ -278,19 +276,16 @@ class Ledger:
             heapq.heappush(order, offset)
         return found
 
-    def progress(self, *, is_ordered: bool, is_used: bool = False) -> GroupProgress:
-        """Return the state that is stored; `is_used` tells whether the group has members."""
-        pending = [run for lease in self._leases for run in lease.runs()]
-        pending += _runs(sorted((self.waiting | self.deferred).items()))
-        pending += _runs(sorted((offset, each.failures) for offset, each in self.buried.items()))
-        nexts = {number: offset_of(offset) for number, offset in self._next.items()}
-        return GroupProgress(
-            next=nexts.get(0, 0),
-            pending=tuple(pending),
+    def snapshot(self) -> Snapshot:
+        """Return a copy of what is stored."""
+        return Snapshot(
+            nexts={number: offset_of(offset) for number, offset in self._next.items()},
+            leased=[lease.copied() for lease in self._leases],
+            offsets=[
+                self.waiting | self.deferred,
+                {offset: each.failures for offset, each in self.buried.items()},
+            ],
             dead=tuple(self.dead),
-            ordered=is_ordered,
-            partitions={} if nexts.keys() == {0} else nexts,
-            used=is_used,
         )
 
     # --- Delivery ---------------------------------------------------------------------------------
@@ -532,15 +527,3 @@ class Ledger:
         self.buried.clear()
         self._next.update((partition_of(offset), offset) for offset in offsets)
         self.changes += 1
-
-
-def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
-    """Return offsets with their failures, in order, as runs without gaps."""
-    runs: list[PendingRun] = []
-    for offset, failures in pairs:
-        last = runs[-1] if runs else None
-        if last and last.first + last.size == offset and last.failures == failures:
-            runs[-1] = PendingRun(last.first, last.size + 1, failures)
-        else:
-            runs.append(PendingRun(offset, 1, failures))
-    return runs
