@@ -9,6 +9,7 @@ __all__ = [
     "BadMagic",
     "BrokerFull",
     "FrameTooLarge",
+    "GroupDamaged",
     "GroupDiffers",
     "GroupElsewhere",
     "GroupNotStored",
@@ -346,6 +347,19 @@ class AlreadySubscribed(PeerError):
     )
 
     pattern: str
+
+
+class GroupDamaged(LogError):
+    """The stored state of a consumer group cannot be decoded; it is kept until it is removed."""
+
+    code = ErrorCode.GROUP_DAMAGED
+    template = (
+        "the stored state of group {group} is damaged: {reason}; "
+        "restore it from a backup, or remove the group"
+    )
+
+    group: str
+    reason: str
 
 
 class GroupDiffers(PeerError):

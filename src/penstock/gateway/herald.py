@@ -540,12 +540,16 @@ class HeraldGateway(Gateway):
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`.
 
         What the handshake says comes first, but a group knows its place itself. Without a log, the
-        channel begins with new messages.
+        channel begins with new messages. Over UDP, no client joins a group: its messages may be
+        lost, and it acknowledges none.
         """
         resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
         start = self._starts.pop(channel, "") if self._starts else ""
         configured = self.options.herald_replay.get(channel, "")
         in_group = split_group(topic + configured)[1] is not None
+        if in_group and self._has_datagrams:
+            self._error(ErrorCode.CHANNEL_NOT_FOUND)
+            return
         if in_group:
             resume_at = None  # the group may have been configured after the client was here
             topic += configured

@@ -13,6 +13,7 @@ from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
     CallerError,
+    GroupDamaged,
     HookRefused,
     HookTimeout,
     LogUnavailable,
@@ -455,7 +456,7 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable():
+        case TopicTableFull() | LogUnavailable() | GroupDamaged():
             return ErrorCode.SERVER_EXCEPTION
         case _ if error.is_temporary:
             return ErrorCode.SERVER_EXCEPTION

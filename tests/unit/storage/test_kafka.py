@@ -22,6 +22,7 @@ from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock.core.answers import is_safe
 from penstock.errors import (
+    GroupDamaged,
     KafkaUnusable,
     LogDamaged,
     LogUnavailable,
@@ -43,7 +44,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
-from penstock.storage.kafka.state import StateTopic
+from penstock.storage.kafka.state import KafkaGroups, StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
 from tests.support.written_log import START_US, message
@@ -282,6 +283,41 @@ def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptio
         state.refresh()  # reads the first two
         assert state.get("group/job") == b"third"
     finally:
+        state.close()
+
+
+def test_a_state_of_a_group_that_cannot_be_read_is_not_taken_for_none(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(options)
+    elsewhere, state = (StateTopic(Connection(options)) for _ in range(2))
+    try:
+        groups = KafkaGroups(state)
+        assert groups.load("job") is None
+        KafkaGroups(elsewhere).commit("job", {0: 10})
+
+        def refresh() -> None:
+            raise OSError(errno.ETIMEDOUT, "Kafka does not answer")
+
+        monkeypatch.setattr(state, "refresh", refresh)
+        for call in (
+            lambda: groups.load("job"),
+            lambda: groups.commit("job", {0: 1}),
+            lambda: groups.forget("job"),
+        ):
+            with pytest.raises(OSError, match="does not answer"):
+                call()
+        assert groups.all() == {}, "the last reports that are known"
+        monkeypatch.undo()
+        assert list(groups.all()) == ["job"]
+        elsewhere.put("group/job", b"{")
+        for call in (lambda: groups.load("job"), lambda: groups.commit("job", {0: 1})):
+            with pytest.raises(GroupDamaged, match="job is damaged"):
+                call()
+        groups.forget("job")
+        assert groups.load("job") is None
+    finally:
+        elsewhere.close()
         state.close()
 
 
