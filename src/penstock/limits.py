@@ -494,6 +494,12 @@ ACCESS_NAME_CHARACTERS_MAX: Final = 256
 """A name in that cache, so that it takes at most about 2 MiB; longer ones are decided each time."""
 SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
 """Patterns of one client together, in UTF-8: 400 bytes for each of SUBSCRIPTIONS_MAX."""
+EARLY_OFFSETS_MAX: Final = 16_384
+"""Offsets of one client in partitions that are not found yet: more than SUBSCRIPTIONS_MAX."""
+EARLY_OFFSET_BYTES: Final = 128
+"""Memory of such an offset, as measured."""
+EARLY_PATTERN_BYTES: Final = 512
+"""Memory of each pattern with such offsets."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Unsent bytes of one client; the last batch may exceed it."""
 HOLD_SECONDS_MAX: Final = 1.0

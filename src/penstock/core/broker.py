@@ -62,6 +62,7 @@ from penstock.limits import (
     GROUPS_PER_PRINCIPAL_MAX,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
+    NODES_MAX,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
     SESSIONS_MAX,
@@ -281,7 +282,10 @@ class Broker:
                 self.following.on_delivered = self.groups.settled
 
     def roam(self, store: SessionStore) -> None:
-        """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
+        """Let clients that disconnect resume on other nodes, through a store that all nodes see.
+
+        Subscriptions may start at offsets of nodes that are not found yet.
+        """
         reader = self.reader
         self.roaming = Roaming(
             self.resumption,
@@ -292,6 +296,8 @@ class Broker:
         )
         if self.following is not None:
             self.following.roaming = self.roaming
+        if self.catch_up is not None:
+            self.catch_up.early.partitions_max = NODES_MAX
 
     def share_services(self, store: ServiceStore) -> None:
         """Let requests reach the servers of other nodes, and theirs those of this one."""
@@ -512,8 +518,8 @@ class Broker:
 
         Raise InvalidPattern, InvalidStart, NotAllowed, AlreadySubscribed if the session has the
         pattern and `text` has a start, TooManySubscriptions, TooManyPatternShapes, GroupDiffers,
-        NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable,
-        and change nothing.
+        NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd, MemoryExhausted or
+        LogUnavailable, and change nothing.
         """
         check_replay(text)
         pattern, place = split_group(text)
@@ -531,6 +537,8 @@ class Broker:
             if self.catch_up is None:
                 raise NoHistory
             self.catch_up.check(start, pattern)
+            if isinstance(start, AtOffsets):
+                start = self.catch_up.prepare(session, pattern, start.offsets, check=True)
         self._subscribe(session, pattern, start, then)
         return True
 
@@ -575,7 +583,10 @@ class Broker:
                 then()
             return False
         self.check_subscription(session, pattern)
-        self._subscribe(session, pattern, AtOffsets(position), then)
+        start = AtOffsets(position)
+        if self.catch_up is not None:
+            start = self.catch_up.prepare(session, pattern, position, check=False)
+        self._subscribe(session, pattern, start, then)
         return True
 
     def positions(self, session: Session) -> dict[str, Position]:
@@ -629,6 +640,8 @@ class Broker:
         except PeerError:
             del session.subscriptions[pattern]
             session.subscription_bytes -= len(pattern.encode())
+            if self.catch_up is not None:
+                self.catch_up.early.remove(session, pattern)
             raise
 
     def check_subscription(self, session: Session, pattern: str) -> None:

@@ -11,13 +11,14 @@ at a time, so the order of messages is kept within each partition, not between t
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
 
 from penstock.core.counters import Counters
+from penstock.core.early_offsets import EarlyOffsets
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
 from penstock.core.last_values import LastRows, LastValues, Sent
@@ -76,8 +77,7 @@ class CatchUp:
         self._clock = clock
         self._timers = timers
         self._slices = slices
-        self._unknown: dict[int, dict[Session, dict[str, int]]] = {}
-        # The offsets of subscriptions in partitions that are not found yet, by partition.
+        self.early = EarlyOffsets()
         self._ready: OrderedDict[Session, None] = OrderedDict()
         """Sessions with something to do, the next first."""
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
@@ -104,6 +104,26 @@ class CatchUp:
             case _:
                 pass
 
+    def prepare(
+        self, session: Session, pattern: str, offsets: Mapping[int, int], *, check: bool
+    ) -> AtOffsets:
+        """Store offsets of partitions that may be found later, before a subscription begins.
+
+        Return the offsets without those of partitions that cannot exist. With `check`, raise
+        TooManySubscriptions or MemoryExhausted if the session has too many.
+        """
+        known = {number: offsets[number] for number in offsets if number in self.partitions}
+        later = {
+            number: offset
+            for number, offset in offsets.items()
+            if number not in known and number < self.early.partitions_max
+        }
+        if later:
+            if check:
+                self.early.check(session, len(later))
+            self.early.add(session, pattern, later)
+        return AtOffsets(known | later)
+
     def fall_behind(self, session: Session, partition: Partition, offset: int) -> None:
         """Serve a congested session from the log, from `offset` on, instead of live."""
         session.feeds[partition.number] = _new_feed(session, partition, offset)
@@ -125,18 +145,12 @@ class CatchUp:
         """
         for partition in self.partitions.values():
             self._start(session, pattern, partition, start)
-        if isinstance(start, AtOffsets):
-            for number in start.offsets.keys() - self.partitions.keys():
-                patterns = self._unknown.setdefault(number, {}).setdefault(session, {})
-                patterns[pattern] = start.offsets[number]
 
     def partition_found(self, partition: Partition) -> None:
         """Add a partition; sessions that have a position in it start there."""
         self.partitions[partition.number] = partition
-        for session, patterns in self._unknown.pop(partition.number, {}).items():
-            for pattern, offset in patterns.items():
-                start = AtOffsets({partition.number: offset})
-                self._start(session, pattern, partition, start)
+        for session, pattern, offset in self.early.found(partition.number):
+            self._start(session, pattern, partition, AtOffsets({partition.number: offset}))
 
     def _start(
         self, session: Session, pattern: str, partition: Partition, start: Start | None
@@ -260,8 +274,7 @@ class CatchUp:
 
     def unsubscribed(self, session: Session, pattern: str) -> None:
         """Remove a subscription from the session's feeds."""
-        for sessions in self._unknown.values():
-            sessions.get(session, {}).pop(pattern, None)
+        self.early.remove(session, pattern)
         if session.feeds:
             for feed in session.feeds.values():
                 feed.remove(pattern)
@@ -270,16 +283,13 @@ class CatchUp:
     def positions(self, session: Session) -> dict[str, Position]:
         """Return the position of each subscription of a session."""
         live = {number: each.next_offset for number, each in self.partitions.items()}
-        if not session.feeds and not self._unknown:
+        early = self.early.of(session)
+        if not session.feeds and not early:
             return dict.fromkeys(session.subscriptions, live)
         return {
             pattern: live
             | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
-            | {
-                number: sessions[session][pattern]
-                for number, sessions in self._unknown.items()
-                if pattern in sessions.get(session, ())
-            }
+            | early.get(pattern, {})
             for pattern in session.subscriptions
         }
 
@@ -292,8 +302,7 @@ class CatchUp:
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
-        for sessions in self._unknown.values():
-            sessions.pop(session, None)
+        self.early.forget(session)
         self._ready.pop(session, None)
         self._awaiting_log.pop(session, None)
         self._awaiting_memory.pop(session, None)
