@@ -525,6 +525,10 @@ DEDUPE_ENTRY_BYTES: Final = 400
 """Memory of a key that is known, at most."""
 LAST_RUN_TOPICS: Final = 512
 """Topics looked up in one step, for subscriptions to the last messages."""
+LAST_COMPARED_TOPICS: Final = 16
+"""The same, if other subscriptions of the session may send these messages."""
+LAST_MEANING_TEXTS: Final = 16
+"""Subscriptions of one meaning that are looked at for each topic; the result is kept for more."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_READ_BYTES: Final = 256 * KIB

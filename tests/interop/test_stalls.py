@@ -348,6 +348,50 @@ def read_all(peer: FleximqPeer) -> None:
             pass
 
 
+@pytest.mark.parametrize("meanings", ["one", "many"])
+def test_last_messages_beside_thousands_of_subscriptions(tmp_path: Path, meanings: str) -> None:
+    """Once broken: seconds for each subscription to `@last`, to compile all other patterns."""
+    count = sized(5000, 9900)
+    if meanings == "one":
+        choices = itertools.islice(itertools.product(b"/.", repeat=14), count)
+        patterns = [b"t" + b"".join(b"%cx" % each for each in choice) + b"/#" for choice in choices]
+    else:
+        patterns = [b"%d/+" % number for number in range(count)]
+    with (
+        bounded(CLIENT_SECONDS_MAX, data=tmp_path) as broker,
+        lm.client(broker) as publisher,
+        lm.client(broker) as peer,
+    ):
+        publisher.request(lm.push(0, b"large"))  # so that offset 0 is of no other topic
+        names = [b"t" + b"/x" * 14 + b"/%d" % number for number in range(sized(2000, 20_000))]
+        for start in range(0, len(names), 200):
+            some = names[start : start + 200]
+            publisher.send(b"".join(lm.push(n, name) for n, name in enumerate(some)))
+            publisher.receive(5 * len(some))
+        for number in range(32):
+            publisher.request(lm.push(number, b"large", bytes(1 << 20)))
+        subscribe_all(peer, patterns)
+        peer.send(lm.subscribe(1, b"large@earliest"))
+        session = next(
+            each
+            for each in broker.call(lambda: list(broker.server.broker.sessions))
+            if each.subscriptions
+        )
+        broker.until(lambda: session.link.congested)
+        publisher.request(lm.push(1, b"large"))  # all subscriptions of the peer are behind now
+        for _ in range(5):
+            peer.send(lm.subscribe(2, b"#@last") + lm.unsubscribe(3, b"#"))
+        peer.send(lm.subscribe(4, b"#@last"))
+        slices = broker.server.broker.slices
+
+        def is_collected() -> bool:
+            (feed,) = session.feeds.values()
+            return "#" in session.subscriptions and feed.position_of("#") > 0 and not slices
+
+        broker.until(is_collected, seconds_max=90)
+        peer.socket.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.mark.parametrize("end", ["leaves", "is late"])
 def test_a_member_of_many_groups_with_all_messages_that_it_may_have(
     tmp_path: Path, end: str

@@ -225,6 +225,7 @@ class Broker:
             )
             self.catch_up = CatchUp(
                 own=own,
+                router=self.router,
                 history=HistoryWriter(
                     own=own.number,
                     topics=self.topics,

@@ -11,7 +11,7 @@ at a time, so the order of messages is kept within each partition, not between t
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
 from penstock.core.last_values import LastRows, LastValues, Sent
 from penstock.core.partitions import OwnPartition, Partition, Position
+from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
@@ -36,11 +37,11 @@ from penstock.errors import (
 from penstock.limits import (
     CATCH_UP_FETCHES_MAX,
     CATCH_UP_PIECE_BYTES,
+    LAST_MEANING_TEXTS,
     SLICE_SECONDS_MAX,
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.patterns import compile_pattern
 from penstock.ports import Clock, Fetched, TopicFilter, new_topic_filter
 from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Last, Start
 
@@ -62,6 +63,7 @@ class CatchUp:
         self,
         *,
         own: Partition,
+        router: Router,
         history: HistoryWriter,
         last_values: LastValues,
         counters: Counters,
@@ -71,6 +73,7 @@ class CatchUp:
     ) -> None:
         self.own = own
         self.partitions: dict[int, Partition] = {own.number: own}
+        self._router = router
         self._history = history
         self._last_values = last_values
         self._counters = counters
@@ -183,21 +186,64 @@ class CatchUp:
         """Send the last message of each topic first, and all from now on afterwards."""
         now = partition.next_offset
         feed = session.feeds.get(partition.number)
-        sent = None if feed is None else _sent_by_others(feed, pattern, now)
         if feed is None:
             feed = session.feeds[partition.number] = _new_feed(session, partition, now)
         else:
             feed.place(pattern, now, subscribed_at=now)
-        last = LastRows(pattern)
-        feed.lasts.append(last)
+        feed.lasts.add(pattern)
+        self._collect(session, feed)
+
+    def _collect(self, session: Session, feed: Feed) -> None:
+        """Find the offsets of the next subscription to last messages, if there is one."""
+        last = feed.lasts.next_to_collect()
+        if last is None:
+            return
 
         def found(dropped: int) -> None:
+            feed.lasts.collected(last)
             if dropped:
                 self._counters.messages_dropped[session.encoding.protocol] += dropped
                 log.warning("last messages dropped", **log_fields(session), messages=dropped)
+            self._collect(session, feed)
             self.wake(session)
 
-        self._last_values.collect(last, below=now, sent=sent, then=found)
+        below = feed.cursor_of(last.pattern).position
+        sent = self._sent_by_others(session, feed, last, below)
+        self._last_values.collect(last, below=below, sent=sent, then=found)
+
+    def _sent_by_others(
+        self, session: Session, feed: Feed, last: LastRows, below: int
+    ) -> Sent | None:
+        """Return what tells the messages that other subscriptions of a feed send, or have sent.
+
+        The positions of the feed stay as they are while it has last messages to send.
+        """
+        if feed.position >= below and not last.head:
+            return None
+        lowest: dict[str, int] = {}  # of many subscriptions with one meaning, by the first of them
+
+        def position_of(texts: Sequence[str]) -> int:
+            return min(
+                (
+                    feed.lasts.position_before(last, text, feed.cursor_of(text).position)
+                    for text in texts
+                    if text != last.pattern
+                ),
+                default=below,
+            )
+
+        def sent(name: str, offset: int) -> bool:
+            for texts in self._router.texts_of(session, name):
+                position = lowest.get(texts[0])
+                if position is None:
+                    position = position_of(texts)
+                    if len(texts) > LAST_MEANING_TEXTS:
+                        lowest[texts[0]] = position
+                if offset >= position:
+                    return True
+            return False
+
+        return sent
 
     def failed(self, *, start: int, end: int) -> None:
         """Note that the commits of some offsets of the own partition have failed."""
@@ -278,6 +324,7 @@ class CatchUp:
         if session.feeds:
             for feed in session.feeds.values():
                 feed.remove(pattern)
+                self._collect(session, feed)
             self.wake(session)
 
     def positions(self, session: Session) -> dict[str, Position]:
@@ -289,7 +336,7 @@ class CatchUp:
         return {
             pattern: live
             | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
-            | early.get(pattern, {})
+            | dict(early.get(pattern, ()))
             for pattern in session.subscriptions
         }
 
@@ -367,12 +414,11 @@ class CatchUp:
 
     def _take_last_turn(self, session: Session, partition: Partition, feed: Feed) -> bool:
         """Fetch the next last messages of a session; return whether it fetches."""
-        while feed.lasts and feed.lasts[0].ready:
-            last = feed.lasts[0]
+        while (last := feed.lasts.first) is not None and last.ready:
             while last.next is not None and self._last_values.is_failed(last.next):
                 last.take()
             if last.next is None:
-                feed.lasts.pop(0)
+                feed.lasts.remove_first()
             elif last.next < partition.reader.end:
                 self._fetch_with_memory(session, partition, feed)
                 return True
@@ -416,7 +462,7 @@ class CatchUp:
         self.wake(session)
 
     def _fetch(self, session: Session, partition: Partition, feed: Feed) -> None:
-        last = feed.lasts[0] if feed.lasts else None
+        last = feed.lasts.first
         if last is not None and last.next is None:
             self.wake(session)  # its subscription has ended while it waited for memory
             return
@@ -496,7 +542,7 @@ class CatchUp:
         result: Fetched | LogError,
     ) -> Iterator[None]:
         """Write the last messages among those that were fetched, in steps."""
-        current = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
+        current = session.feeds.get(partition.number) is feed and feed.lasts.first is last
         if current and not session.link.congested:
             with self._failing_alone(session, feed):
                 match result:
@@ -579,22 +625,6 @@ def _is_ahead(partition: Partition, feed: Feed) -> bool:
 
 def _queue_bytes(feeds: Iterable[Feed]) -> int:
     return sum(feed.held_bytes for feed in feeds)
-
-
-def _sent_by_others(feed: Feed, pattern: str, now: int) -> Sent | None:
-    """Return what tells the messages before `now` that other subscriptions of a feed will send."""
-    others = []
-    for text in feed.subscriptions:
-        position = feed.position_of(text)
-        if text != pattern and position < now:
-            others.append((text, compile_pattern(text), position))
-    if not others:
-        return None
-    return lambda name, offset: any(
-        offset >= position
-        and (name == text if expression is None else expression.fullmatch(name) is not None)
-        for text, expression, position in others
-    )
 
 
 def _check(partition: Partition, offset: int, pattern: str) -> None:
