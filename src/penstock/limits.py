@@ -747,7 +747,7 @@ SERVICES_PER_CLIENT_MAX: Final = 64
 SERVICE_SERVERS_MAX: Final = 256
 """Clients that serve one path: the least busy one is searched for each request."""
 SERVICE_PATH_BYTES_MAX: Final = 1024
-"""Path of a service. A longer one cannot be registered."""
+"""Path of a service, and reply topic of a request. A longer path cannot be registered."""
 SERVICE_LINE_BYTES_MAX: Final = 68 * KIB
 """The first line of a request or an answer on a topic: an id and the name of a topic."""
 SERVICE_QUEUE_BYTES_MAX: Final = 1 * MIB

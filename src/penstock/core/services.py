@@ -40,6 +40,8 @@ class Services:
         self._names: dict[Session, dict[str, None]] = {}
         self.subscriber_left: Callable[[], None] = _do_nothing
         """Called when a client that serves a path by a topic has disconnected, of any node."""
+        self.client_left: Callable[[int], None] = _ignore
+        """Called with the number of each client that has disconnected."""
         self.dispatched = 0
         """Requests that were given to a server."""
         self.unserved = 0
@@ -94,6 +96,7 @@ class Services:
         """End all services of a client that disconnects."""
         for name in self._names.pop(session, ()):
             self._drop(session, name)
+        self.client_left(session.number)
 
     def choose(self, path: str) -> Server | None:
         """Return the least busy server of a path, None if it has none."""
@@ -139,4 +142,8 @@ def may_see(principal: Principal, name: str) -> bool:
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore(number: int) -> None:
     pass
