@@ -492,6 +492,8 @@ ACCESS_DECISIONS_MAX: Final = 4096
 """Cached decisions of the rules of one principal; then the cache starts again."""
 ACCESS_NAME_CHARACTERS_MAX: Final = 256
 """A name in that cache, so that it takes at most about 2 MiB; longer ones are decided each time."""
+RIGHTS_STEP: Final = 16
+"""Subscriptions that are checked in one step after the rules have changed."""
 SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
 """Patterns of one client together, in UTF-8: 400 bytes for each of SUBSCRIPTIONS_MAX."""
 EARLY_OFFSETS_MAX: Final = 16_384

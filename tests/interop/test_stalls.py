@@ -178,6 +178,31 @@ def test_patterns_of_63_kilobytes(pattern: bytes) -> None:
         assert peer.receive(5 * count) == b"".join(lm.header(n, 0) for n in range(count))
 
 
+def test_rules_that_change_for_clients_with_thousands_of_subscriptions() -> None:
+    """All of them are checked again, and the clients with a forbidden one are disconnected."""
+    denials = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    principal = Principal("anyone", denials)
+    patterns = [b"t/%d/t/t/t/t/t" % number for number in range(sized(6000, 9900))]
+    with (
+        bounded(CLIENT_SECONDS_MAX, options=GatewayOptions(anonymous=principal)) as broker,
+        lm.client(broker) as one,
+        lm.client(broker) as two,
+    ):
+        for peer in (one, two):
+            subscribe_all(peer, patterns)
+        one.request(lm.subscribe(0, b"secret"))
+        denials.append(Rule(allow=False, actions=frozenset(Action), pattern="secret"))
+        core = broker.server.broker
+
+        def change() -> None:
+            principal.set_rules(denials, default=True)
+            core.rules_changed()
+
+        broker.call(change)
+        broker.until(lambda: not core.slices and len(core.sessions) == 1, seconds_max=30)
+        two.request(lm.subscribe(0, b"public"))
+
+
 # --- Lists ----------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -65,6 +65,7 @@ from penstock.limits import (
     NODES_MAX,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
+    RIGHTS_STEP,
     SESSIONS_MAX,
     SUBSCRIPTION_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
@@ -467,37 +468,43 @@ class Broker:
         )
 
     def rules_changed(self) -> None:
-        """Enforce changed access rules on open sessions.
+        """Enforce changed access rules on open sessions, in slices.
 
-        A client with a subscription or hook that is no longer allowed loses it at once, and is
+        A client with a subscription or hook that is no longer allowed loses it, and is
         disconnected: it would not notice otherwise, and gets the refusal when it tries again.
         """
         self.hooks.rules_changed()
-        losers = self.hooks.remove_forbidden()
-        for session in self.sessions:
-            forbidden = [
-                pattern
-                for pattern in session.subscriptions
-                if not _may_subscribe(session.principal, pattern)
-            ]
-            for pattern in forbidden:
-                self.unsubscribe(session, pattern)
-            ended = self._leave_forbidden(session)
-            if forbidden or ended or session in losers:
-                session.end()
+        for session in self.hooks.remove_forbidden():
+            session.end()
+        self.slices.start(self._end_forbidden())
 
-    def _leave_forbidden(self, session: Session) -> bool:
-        """End the memberships of groups that a session may no longer have; return whether any."""
-        forbidden = [
-            member
-            for name, member in session.memberships.items()
-            if not is_allowed(session.principal, Action.GROUP, name)
-            or not _may_subscribe(session.principal, member.text)
-        ]
-        if self.groups is not None:
-            for member in forbidden:
-                self.groups.leave(member)
-        return bool(forbidden)
+    def _end_forbidden(self) -> Iterator[None]:
+        """End subscriptions and memberships that the rules forbid, and the sessions with them."""
+        for session in self.sessions:
+            yield
+            principal = session.principal
+            if session.checked_rights is principal.rights:
+                continue
+            session.checked_rights = principal.rights
+            is_ended = False
+            for done, pattern in enumerate(list(session.subscriptions), 1):
+                if pattern in session.subscriptions and not _may_subscribe(principal, pattern):
+                    is_ended = True
+                    self.unsubscribe(session, pattern)
+                if not done % RIGHTS_STEP:
+                    yield
+            for done, (name, member) in enumerate(list(session.memberships.items()), 1):
+                allowed = is_allowed(principal, Action.GROUP, name) and _may_subscribe(
+                    principal, member.text
+                )
+                is_current = session.memberships.get(name) is member
+                if is_current and not allowed and self.groups is not None:
+                    is_ended = True
+                    self.groups.leave(member)
+                if not done % RIGHTS_STEP:
+                    yield
+            if is_ended and self.sessions.get(session.number) is session:
+                session.end()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
