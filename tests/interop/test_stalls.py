@@ -13,22 +13,27 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.core.audiences import Encoding
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import GroupSettings
 from penstock.core.stalls import Stalls
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import GROUP_UNACKED_DEFAULT
+from penstock.protocols import PROTOCOLS
 from penstock.server.run import COLLECTOR_THRESHOLDS
 from tests.conformance.fleximq.client import Client as FleximqPeer
 from tests.fuzz.sockets import assert_nothing_is_left
 from tests.support import fleximq_bytes as fx
 from tests.support import lamamq_bytes as lm
+from tests.support.fakes import RecordingLink
 from tests.support.http_live import HttpBroker
 from tests.support.lamamq_bytes import BAD_REQUEST
 from tests.support.live import LiveBroker
@@ -224,6 +229,33 @@ def test_a_crowd_that_asks_the_broker_for_lists(path: str) -> None:
                     answer = peer.frame()
                     assert answer.header["status"] == 200
                     assert answer.header["reqrep"]["id"] == f"q{number}"
+
+
+def test_a_list_of_services_each_of_which_has_many_servers() -> None:
+    """Once broken: the servers of 200 services were looked at in one step."""
+    rules = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    servers, paths = sized(128, 256), 64
+    options = GatewayOptions(anonymous=Principal("anyone", rules))
+    with bounded(CLIENT_SECONDS_MAX, options=options) as broker:
+        core = broker.server.broker
+        encoding = Encoding(PROTOCOLS["fleximq"], "big")
+        sessions = []
+        for number in range(servers):
+            principal = Principal(f"p{number}", rules)
+            open_ = partial(core.open, encoding, RecordingLink(), principal=principal)
+            sessions.append(broker.call(open_))
+            for path in range(paths):
+                broker.call(partial(core.services.register, sessions[-1], f"/path/{path}"))
+        with FleximqPeer(broker.address) as peer:
+            for number in range(5):
+                peer.say(fx.REQ, fx.routing((1, "/services")), fx.request(f"q{number}"))
+            for number in range(5):
+                answer = peer.frame()
+                assert answer.header["reqrep"]["id"] == f"q{number}"
+                listed = msgspec.msgpack.decode(answer.payload)
+                assert [each["servers"] for each in listed["services"]] == [servers] * paths
+        for session in sessions:
+            broker.call(partial(core.close, session))
 
 
 def test_a_crowd_that_asks_for_lists_and_metrics_over_http() -> None:

@@ -140,8 +140,8 @@ class RemoteServices:
                     self._wildcards.remove(pattern, nodes)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over a copy of the names of paths that running nodes serve."""
-        return iter([name for name in self._known if self.nodes(name)])
+        """Iterate over a copy of the names of paths, also those of nodes that do not run."""
+        return iter(list(self._known))
 
     def known(self, name: str) -> Mapping[int, ServedPath]:
         """Return the nodes that have written that they serve a path, also those that are gone."""

@@ -5,7 +5,7 @@ the server with the fewest requests without an answer; of equal servers, to the 
 longest ago. A server whose right to serve the path was taken away is passed over.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.core.access import Action, Principal, is_allowed, path_name
@@ -121,9 +121,9 @@ class Services:
         """Return another node with servers of a path, the least busy; None if there is none."""
         return self.elsewhere.choose(path_name(path))
 
-    def pending(self, name: str) -> int:
-        """Return how many requests the servers of a path have not answered."""
-        return sum(map(self._pending_to, self.servers(name)))
+    def pending(self, servers: Iterable[Session]) -> int:
+        """Return how many requests some servers have not answered."""
+        return sum(map(self._pending_to, servers))
 
     def _pending_to(self, server: Session) -> int:
         return self._requests.pending_to(server.number) + self.pending_elsewhere(server.number)

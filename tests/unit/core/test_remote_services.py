@@ -108,7 +108,8 @@ def test_services_are_those_of_running_processes() -> None:
     node.store.running = {1: "another process", 3: "c"}
     assert list(node.services.nodes("price")) == [3]
     node.services.service_changed(KnownService(3, "price", None))
-    assert not list(node.services)
+    assert list(node.services) == ["price"], "of nodes that do not run"
+    assert not node.services.nodes("price")
     assert node.services.choose("price") is None
     assert not node.services.has_subscriber("price")
 
