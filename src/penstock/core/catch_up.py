@@ -11,7 +11,7 @@ at a time, so the order of messages is kept within each partition, not between t
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -21,7 +21,8 @@ from penstock.core.counters import Counters
 from penstock.core.early_offsets import EarlyOffsets
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
-from penstock.core.last_values import LastRows, LastValues, Sent
+from penstock.core.last_search import LastSearch
+from penstock.core.last_values import LastRows, LastValues
 from penstock.core.partitions import OwnPartition, Partition, Position
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
@@ -37,7 +38,6 @@ from penstock.errors import (
 from penstock.limits import (
     CATCH_UP_FETCHES_MAX,
     CATCH_UP_PIECE_BYTES,
-    LAST_MEANING_TEXTS,
     SLICE_SECONDS_MAX,
     TIER_RETRY_SECONDS,
 )
@@ -73,9 +73,9 @@ class CatchUp:
     ) -> None:
         self.own = own
         self.partitions: dict[int, Partition] = {own.number: own}
-        self._router = router
         self._history = history
         self._last_values = last_values
+        self._last_search = LastSearch(last_values, router, counters)
         self._counters = counters
         self._clock = clock
         self._timers = timers
@@ -152,7 +152,7 @@ class CatchUp:
     def partition_found(self, partition: Partition) -> None:
         """Add a partition; sessions that have a position in it start there."""
         self.partitions[partition.number] = partition
-        for session, pattern, offset in self.early.found(partition.number):
+        for session, pattern, offset in self.early.take(partition.number):
             self._start(session, pattern, partition, AtOffsets({partition.number: offset}))
 
     def _start(
@@ -191,59 +191,7 @@ class CatchUp:
         else:
             feed.place(pattern, now, subscribed_at=now)
         feed.lasts.add(pattern)
-        self._collect(session, feed)
-
-    def _collect(self, session: Session, feed: Feed) -> None:
-        """Find the offsets of the next subscription to last messages, if there is one."""
-        last = feed.lasts.next_to_collect()
-        if last is None:
-            return
-
-        def found(dropped: int) -> None:
-            feed.lasts.collected(last)
-            if dropped:
-                self._counters.messages_dropped[session.encoding.protocol] += dropped
-                log.warning("last messages dropped", **log_fields(session), messages=dropped)
-            self._collect(session, feed)
-            self.wake(session)
-
-        below = feed.cursor_of(last.pattern).position
-        sent = self._sent_by_others(session, feed, last, below)
-        self._last_values.collect(last, below=below, sent=sent, then=found)
-
-    def _sent_by_others(
-        self, session: Session, feed: Feed, last: LastRows, below: int
-    ) -> Sent | None:
-        """Return what tells the messages that other subscriptions of a feed send, or have sent.
-
-        The positions of the feed stay as they are while it has last messages to send.
-        """
-        if feed.position >= below and not last.head:
-            return None
-        lowest: dict[str, int] = {}  # of many subscriptions with one meaning, by the first of them
-
-        def position_of(texts: Sequence[str]) -> int:
-            return min(
-                (
-                    feed.lasts.position_before(last, text, feed.cursor_of(text).position)
-                    for text in texts
-                    if text != last.pattern
-                ),
-                default=below,
-            )
-
-        def sent(name: str, offset: int) -> bool:
-            for texts in self._router.texts_of(session, name):
-                position = lowest.get(texts[0])
-                if position is None:
-                    position = position_of(texts)
-                    if len(texts) > LAST_MEANING_TEXTS:
-                        lowest[texts[0]] = position
-                if offset >= position:
-                    return True
-            return False
-
-        return sent
+        self._last_search.start(session, feed, then=self.wake)
 
     def failed(self, *, start: int, end: int) -> None:
         """Note that the commits of some offsets of the own partition have failed."""
@@ -324,7 +272,7 @@ class CatchUp:
         if session.feeds:
             for feed in session.feeds.values():
                 feed.remove(pattern)
-                self._collect(session, feed)
+                self._last_search.start(session, feed, then=self.wake)
             self.wake(session)
 
     def positions(self, session: Session) -> dict[str, Position]:

@@ -1,6 +1,6 @@
 """Offsets of subscriptions in partitions that are not found yet, such as those of new nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -55,8 +55,9 @@ class EarlyOffsets:
         """Return the offsets of a session by pattern and partition."""
         return self._sessions.get(session, _NONE)
 
-    def found(self, number: int) -> "Iterator[tuple[Session, str, int]]":
-        """Remove a partition; yield session, pattern and offset of its subscriptions."""
+    def take(self, number: int) -> "list[tuple[Session, str, int]]":
+        """Remove a partition; return session, pattern and offset of its subscriptions."""
+        found = []
         for session, patterns in list(self._sessions.items()):
             for pattern, offsets in list(patterns.items()):
                 offset = offsets.pop(number, None)
@@ -64,7 +65,8 @@ class EarlyOffsets:
                     if not offsets:
                         del patterns[pattern]
                     self._count(session, -1)
-                    yield session, pattern, offset
+                    found.append((session, pattern, offset))
+        return found
 
     def _count(self, session: "Session", change: int) -> None:
         patterns = self._sessions[session]
