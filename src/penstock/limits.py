@@ -494,8 +494,16 @@ ACCESS_DECISIONS_MAX: Final = 4096
 """Cached decisions of the rules of one principal; then the cache starts again."""
 ACCESS_NAME_CHARACTERS_MAX: Final = 256
 """A name in that cache, so that it takes at most about 2 MiB; longer ones are decided each time."""
+RIGHTS_STEP: Final = 16
+"""Subscriptions that are checked in one step after the rules have changed."""
 SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
 """Patterns of one client together, in UTF-8: 400 bytes for each of SUBSCRIPTIONS_MAX."""
+EARLY_OFFSETS_MAX: Final = 16_384
+"""Offsets of one client in partitions that are not found yet: more than SUBSCRIPTIONS_MAX."""
+EARLY_OFFSET_BYTES: Final = 128
+"""Memory of such an offset, as measured."""
+EARLY_PATTERN_BYTES: Final = 512
+"""Memory of each pattern with such offsets."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
 """Unsent bytes of one client; the last batch may exceed it."""
 HOLD_SECONDS_MAX: Final = 1.0
@@ -521,6 +529,10 @@ DEDUPE_ENTRY_BYTES: Final = 400
 """Memory of a key that is known, at most."""
 LAST_RUN_TOPICS: Final = 512
 """Topics looked up in one step, for subscriptions to the last messages."""
+LAST_COMPARED_TOPICS: Final = 16
+"""The same, if other subscriptions of the session may send these messages."""
+LAST_MEANING_TEXTS: Final = 16
+"""Subscriptions of one meaning that are looked at for each topic; the result is kept for more."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_READ_BYTES: Final = 256 * KIB
@@ -739,7 +751,7 @@ SERVICES_PER_CLIENT_MAX: Final = 64
 SERVICE_SERVERS_MAX: Final = 256
 """Clients that serve one path: the least busy one is searched for each request."""
 SERVICE_PATH_BYTES_MAX: Final = 1024
-"""Path of a service. A longer one cannot be registered."""
+"""Path of a service, and reply topic of a request. A longer path cannot be registered."""
 SERVICE_LINE_BYTES_MAX: Final = 68 * KIB
 """The first line of a request or an answer on a topic: an id and the name of a topic."""
 SERVICE_QUEUE_BYTES_MAX: Final = 1 * MIB

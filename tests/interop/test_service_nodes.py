@@ -120,7 +120,8 @@ def test_a_node_gives_requests_of_others_to_its_least_busy_server(nodes: Nodes) 
             assert len(done) == len(held) == 1
             for number in range(4):
                 assert await ask(asker, b"%d" % number, "/busy") == b"quick: %d" % number
-            pending = there.call(lambda: there.server.broker.services.pending("busy"))
+            known = there.server.broker.services
+            pending = there.call(lambda: known.pending(known.servers("busy")))
             assert pending == 1
             holds.set()
             assert (await held.pop()).startswith(b"slow: ")

@@ -17,8 +17,13 @@ from penstock.client import (
     TimedOut,
     Unsupported,
 )
+from penstock.gateway.fleximq.service_topics import ServiceTopics
 from penstock.gateway.options import GatewayOptions
-from penstock.limits import REQUESTS_PENDING_MAX, SERVICE_QUEUE_BYTES_MAX
+from penstock.limits import (
+    REQUESTS_PENDING_MAX,
+    SERVICE_PATH_BYTES_MAX,
+    SERVICE_QUEUE_BYTES_MAX,
+)
 from penstock.protocols import PROTOCOLS
 from penstock.protocols.fleximq import FLEXIMQ
 from penstock.server.config import (
@@ -306,6 +311,46 @@ def test_a_topic_requester_has_the_limits_of_other_requests(broker: LiveBroker) 
                 reply = await answers.get(5)
                 assert reply.value == b"%d 429\ntoo many requests wait for answers" % (count - 1)
             assert broker.call(lambda: broker.server.broker.services.invalid) >= 1
+
+    run(test())
+
+
+def test_a_path_or_a_reply_topic_that_is_too_long_is_not_taken(broker: LiveBroker) -> None:
+    async def test() -> None:
+        longest, longer = "p" * SERVICE_PATH_BYTES_MAX, "p" * (SERVICE_PATH_BYTES_MAX + 1)
+        async with (
+            client(broker, "lamamq") as asker,
+            client(broker, "lamamq") as server,
+            asker.subscribe("answers/mine") as answers,
+            server.subscribe("service/serve/#") as requests,
+        ):
+            for path in (longer, longest):
+                await asker.publish(f"service/request/{path}", b"1 answers/mine\n")
+            refusal = await answers.get(5)
+            assert refusal.value.startswith(b"1 503\nno client serves /ppp")
+            assert (await requests.get(5)).topic == f"service/serve/{longest}"
+            invalid = broker.call(lambda: broker.server.broker.services.invalid)
+            await asker.publish(f"service/request/{longest}", f"2 {longer}\n".encode())
+            broker.until(lambda: broker.server.broker.services.invalid == invalid + 1)
+
+    run(test())
+
+
+def test_a_requester_that_leaves_leaves_no_requests_behind(broker: LiveBroker) -> None:
+    forwarded = broker.server.broker.shared(ServiceTopics)._forwarded
+
+    async def test() -> None:
+        async with (
+            client(broker, "lamamq") as server,
+            server.subscribe("service/serve/silent") as requests,
+        ):
+            async with client(broker, "lamamq") as asker:
+                values = [b"%d answers/mine\n" % number for number in range(50)]
+                await asker.publish_many("service/request/silent", values)
+                for _ in values:
+                    await requests.get(5)
+                assert broker.call(lambda: len(forwarded)) == len(values)
+            broker.until(lambda: not forwarded)
 
     run(test())
 

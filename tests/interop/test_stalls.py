@@ -13,22 +13,27 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.core.access import Action, Principal, Rule
+from penstock.core.audiences import Encoding
 from penstock.core.broker import BrokerSettings
 from penstock.core.groups import GroupSettings
 from penstock.core.stalls import Stalls
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import GROUP_UNACKED_DEFAULT
+from penstock.protocols import PROTOCOLS
 from penstock.server.run import COLLECTOR_THRESHOLDS
 from tests.conformance.fleximq.client import Client as FleximqPeer
 from tests.fuzz.sockets import assert_nothing_is_left
 from tests.support import fleximq_bytes as fx
 from tests.support import lamamq_bytes as lm
+from tests.support.fakes import RecordingLink
 from tests.support.http_live import HttpBroker
 from tests.support.lamamq_bytes import BAD_REQUEST
 from tests.support.live import LiveBroker
@@ -178,6 +183,31 @@ def test_patterns_of_63_kilobytes(pattern: bytes) -> None:
         assert peer.receive(5 * count) == b"".join(lm.header(n, 0) for n in range(count))
 
 
+def test_rules_that_change_for_clients_with_thousands_of_subscriptions() -> None:
+    """All of them are checked again, and the clients with a forbidden one are disconnected."""
+    denials = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    principal = Principal("anyone", denials)
+    patterns = [b"t/%d/t/t/t/t/t" % number for number in range(sized(6000, 9900))]
+    with (
+        bounded(CLIENT_SECONDS_MAX, options=GatewayOptions(anonymous=principal)) as broker,
+        lm.client(broker) as one,
+        lm.client(broker) as two,
+    ):
+        for peer in (one, two):
+            subscribe_all(peer, patterns)
+        one.request(lm.subscribe(0, b"secret"))
+        denials.append(Rule(allow=False, actions=frozenset(Action), pattern="secret"))
+        core = broker.server.broker
+
+        def change() -> None:
+            principal.set_rules(denials, default=True)
+            core.rules_changed()
+
+        broker.call(change)
+        broker.until(lambda: not core.slices and len(core.sessions) == 1, seconds_max=30)
+        two.request(lm.subscribe(0, b"public"))
+
+
 # --- Lists ----------------------------------------------------------------------------------------
 
 
@@ -199,6 +229,33 @@ def test_a_crowd_that_asks_the_broker_for_lists(path: str) -> None:
                     answer = peer.frame()
                     assert answer.header["status"] == 200
                     assert answer.header["reqrep"]["id"] == f"q{number}"
+
+
+def test_a_list_of_services_each_of_which_has_many_servers() -> None:
+    """Once broken: the servers of 200 services were looked at in one step."""
+    rules = [Rule(allow=False, actions=frozenset(Action), pattern=f"x/{n}/#") for n in range(20)]
+    servers, paths = sized(128, 256), 64
+    options = GatewayOptions(anonymous=Principal("anyone", rules))
+    with bounded(CLIENT_SECONDS_MAX, options=options) as broker:
+        core = broker.server.broker
+        encoding = Encoding(PROTOCOLS["fleximq"], "big")
+        sessions = []
+        for number in range(servers):
+            principal = Principal(f"p{number}", rules)
+            open_ = partial(core.open, encoding, RecordingLink(), principal=principal)
+            sessions.append(broker.call(open_))
+            for path in range(paths):
+                broker.call(partial(core.services.register, sessions[-1], f"/path/{path}"))
+        with FleximqPeer(broker.address) as peer:
+            for number in range(5):
+                peer.say(fx.REQ, fx.routing((1, "/services")), fx.request(f"q{number}"))
+            for number in range(5):
+                answer = peer.frame()
+                assert answer.header["reqrep"]["id"] == f"q{number}"
+                listed = msgspec.msgpack.decode(answer.payload)
+                assert [each["servers"] for each in listed["services"]] == [servers] * paths
+        for session in sessions:
+            broker.call(partial(core.close, session))
 
 
 def test_a_crowd_that_asks_for_lists_and_metrics_over_http() -> None:
@@ -346,6 +403,50 @@ def read_all(peer: FleximqPeer) -> None:
     with contextlib.suppress(OSError):
         while peer.socket.recv(1 << 20):
             pass
+
+
+@pytest.mark.parametrize("meanings", ["one", "many"])
+def test_last_messages_beside_thousands_of_subscriptions(tmp_path: Path, meanings: str) -> None:
+    """Once broken: seconds for each subscription to `@last`, to compile all other patterns."""
+    count = sized(5000, 9900)
+    if meanings == "one":
+        choices = itertools.islice(itertools.product(b"/.", repeat=14), count)
+        patterns = [b"t" + b"".join(b"%cx" % each for each in choice) + b"/#" for choice in choices]
+    else:
+        patterns = [b"%d/+" % number for number in range(count)]
+    with (
+        bounded(CLIENT_SECONDS_MAX, data=tmp_path) as broker,
+        lm.client(broker) as publisher,
+        lm.client(broker) as peer,
+    ):
+        publisher.request(lm.push(0, b"large"))  # so that offset 0 is of no other topic
+        names = [b"t" + b"/x" * 14 + b"/%d" % number for number in range(sized(2000, 20_000))]
+        for start in range(0, len(names), 200):
+            some = names[start : start + 200]
+            publisher.send(b"".join(lm.push(n, name) for n, name in enumerate(some)))
+            publisher.receive(5 * len(some))
+        for number in range(32):
+            publisher.request(lm.push(number, b"large", bytes(1 << 20)))
+        subscribe_all(peer, patterns)
+        peer.send(lm.subscribe(1, b"large@earliest"))
+        session = next(
+            each
+            for each in broker.call(lambda: list(broker.server.broker.sessions))
+            if each.subscriptions
+        )
+        broker.until(lambda: session.link.congested)
+        publisher.request(lm.push(1, b"large"))  # all subscriptions of the peer are behind now
+        for _ in range(5):
+            peer.send(lm.subscribe(2, b"#@last") + lm.unsubscribe(3, b"#"))
+        peer.send(lm.subscribe(4, b"#@last"))
+        slices = broker.server.broker.slices
+
+        def is_collected() -> bool:
+            (feed,) = session.feeds.values()
+            return "#" in session.subscriptions and feed.position_of("#") > 0 and not slices
+
+        broker.until(is_collected, seconds_max=90)
+        peer.socket.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.parametrize("end", ["leaves", "is late"])

@@ -233,3 +233,29 @@ def test_one_module_evaluates_access_rules() -> None:
     assert evaluating.keys() == {RULES, *MAY_REFUSE}
     for name in MAY_REFUSE:
         assert not re.search(r"\.may(_anywhere)?\(|\.matches\(", evaluating[name]), name
+
+
+# Compiling a pattern takes up to milliseconds. These compile patterns of the configuration, or run
+# for one user alone.
+PATTERN_COMPILERS = {
+    "patterns.py",
+    "server/config_checks.py",
+    "storage/options.py",
+    "storage/kafka/namespaces.py",
+    "storage/arrow/format/topic_horizons.py",  # the rules of retention
+    "cli",
+    "client",
+    "pipeline",
+    "spark",
+}
+
+
+def test_no_pattern_of_a_client_is_compiled() -> None:
+    compilers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in files()
+        if path.suffix == ".py" and "compile_pattern" in path.read_text(encoding="utf-8")
+    }
+    assert {
+        each for each in compilers if not PATTERN_COMPILERS & {each, each.split("/")[0]}
+    } == set()

@@ -31,7 +31,7 @@ from typing import Final, Protocol
 from penstock.core.quotas import Quota
 from penstock.errors import InvalidPattern, NotAllowed, PeerError
 from penstock.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARACTERS_MAX
-from penstock.patterns import compile_pattern, covers, overlaps
+from penstock.patterns import canonical_pattern, covers, overlaps
 from penstock.service_messages import BROKER_REPLY_PREFIX, path_of_requests
 
 __all__ = [
@@ -85,7 +85,7 @@ class Rule:
     role: str = ""
 
     def __post_init__(self) -> None:
-        compile_pattern(self.pattern)  # raises InvalidPattern
+        canonical_pattern(self.pattern)  # raises InvalidPattern
 
     def __str__(self) -> str:
         verdict = "allow" if self.allow else "deny"

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -63,8 +63,10 @@ from penstock.limits import (
     GROUPS_PER_PRINCIPAL_MAX,
     HOLD_SECONDS_MAX,
     LAST_TOPICS_MAX,
+    NODES_MAX,
     OUT_BUFFER_BYTES_MAX,
     RESUME_SECONDS_MAX,
+    RIGHTS_STEP,
     SESSIONS_MAX,
     SUBSCRIPTION_BYTES_MAX,
     SUBSCRIPTIONS_MAX,
@@ -225,6 +227,7 @@ class Broker:
             )
             self.catch_up = CatchUp(
                 own=own,
+                router=self.router,
                 history=HistoryWriter(
                     own=own.number,
                     topics=self.topics,
@@ -282,7 +285,10 @@ class Broker:
                 self.following.on_delivered = self.groups.settled
 
     def roam(self, store: SessionStore) -> None:
-        """Let clients that disconnect resume on other nodes, through a store that all nodes see."""
+        """Let clients that disconnect resume on other nodes, through a store that all nodes see.
+
+        Subscriptions may start at offsets of nodes that are not found yet.
+        """
         reader = self.reader
         self.roaming = Roaming(
             self.resumption,
@@ -293,6 +299,8 @@ class Broker:
         )
         if self.following is not None:
             self.following.roaming = self.roaming
+        if self.catch_up is not None:
+            self.catch_up.early.partitions_max = NODES_MAX
 
     def share_services(self, store: ServiceStore) -> None:
         """Let requests reach the servers of other nodes, and theirs those of this one."""
@@ -455,37 +463,43 @@ class Broker:
         )
 
     def rules_changed(self) -> None:
-        """Enforce changed access rules on open sessions.
+        """Enforce changed access rules on open sessions, in slices.
 
-        A client with a subscription or hook that is no longer allowed loses it at once, and is
+        A client with a subscription or hook that is no longer allowed loses it, and is
         disconnected: it would not notice otherwise, and gets the refusal when it tries again.
         """
         self.hooks.rules_changed()
-        losers = self.hooks.remove_forbidden()
-        for session in self.sessions:
-            forbidden = [
-                pattern
-                for pattern in session.subscriptions
-                if not _may_subscribe(session.principal, pattern)
-            ]
-            for pattern in forbidden:
-                self.unsubscribe(session, pattern)
-            ended = self._leave_forbidden(session)
-            if forbidden or ended or session in losers:
-                session.end()
+        for session in self.hooks.remove_forbidden():
+            session.end()
+        self.slices.start(self._end_forbidden())
 
-    def _leave_forbidden(self, session: Session) -> bool:
-        """End the memberships of groups that a session may no longer have; return whether any."""
-        forbidden = [
-            member
-            for name, member in session.memberships.items()
-            if not is_allowed(session.principal, Action.GROUP, name)
-            or not _may_subscribe(session.principal, member.text)
-        ]
-        if self.groups is not None:
-            for member in forbidden:
-                self.groups.leave(member)
-        return bool(forbidden)
+    def _end_forbidden(self) -> Iterator[None]:
+        """End subscriptions and memberships that the rules forbid, and the sessions with them."""
+        for session in self.sessions:
+            yield
+            principal = session.principal
+            if session.checked_rights is principal.rights:
+                continue
+            session.checked_rights = principal.rights
+            is_ended = False
+            for done, pattern in enumerate(list(session.subscriptions), 1):
+                if pattern in session.subscriptions and not _may_subscribe(principal, pattern):
+                    is_ended = True
+                    self.unsubscribe(session, pattern)
+                if not done % RIGHTS_STEP:
+                    yield
+            for done, (name, member) in enumerate(list(session.memberships.items()), 1):
+                allowed = is_allowed(principal, Action.GROUP, name) and _may_subscribe(
+                    principal, member.text
+                )
+                is_current = session.memberships.get(name) is member
+                if is_current and not allowed and self.groups is not None:
+                    is_ended = True
+                    self.groups.leave(member)
+                if not done % RIGHTS_STEP:
+                    yield
+            if is_ended and self.sessions.get(session.number) is session:
+                session.end()
 
     # --- Subscriptions ----------------------------------------------------------------------------
 
@@ -507,8 +521,8 @@ class Broker:
 
         Raise InvalidPattern, InvalidStart, NotAllowed, AlreadySubscribed if the session has the
         pattern and `text` has a start, TooManySubscriptions, TooManyPatternShapes, GroupDiffers,
-        NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd or LogUnavailable,
-        and change nothing.
+        NoHistory, NoLastValues, OffsetBelowHorizon, OffsetPastEnd, MemoryExhausted or
+        LogUnavailable, and change nothing.
         """
         check_replay(text)
         pattern, place = split_group(text)
@@ -526,6 +540,8 @@ class Broker:
             if self.catch_up is None:
                 raise NoHistory
             self.catch_up.check(start, pattern)
+            if isinstance(start, AtOffsets):
+                start = self.catch_up.prepare(session, pattern, start.offsets, check=True)
         self._subscribe(session, pattern, start, then)
         return True
 
@@ -570,7 +586,10 @@ class Broker:
                 then()
             return False
         self.check_subscription(session, pattern)
-        self._subscribe(session, pattern, AtOffsets(position), then)
+        start = AtOffsets(position)
+        if self.catch_up is not None:
+            start = self.catch_up.prepare(session, pattern, position, check=False)
+        self._subscribe(session, pattern, start, then)
         return True
 
     def positions(self, session: Session) -> dict[str, Position]:
@@ -634,6 +653,8 @@ class Broker:
         except PeerError:
             del session.subscriptions[pattern]
             session.subscription_bytes -= len(pattern.encode())
+            if self.catch_up is not None:
+                self.catch_up.early.remove(session, pattern)
             raise
 
     def check_subscription(self, session: Session, pattern: str) -> None:

@@ -11,17 +11,20 @@ at a time, so the order of messages is kept within each partition, not between t
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
 
 from penstock.core.counters import Counters
+from penstock.core.early_offsets import EarlyOffsets
 from penstock.core.feeds import Cursor, Feed
 from penstock.core.history import HistoryWriter, log_fields
-from penstock.core.last_values import LastRows, LastValues, Sent
+from penstock.core.last_search import LastSearch
+from penstock.core.last_values import LastRows, LastValues
 from penstock.core.partitions import OwnPartition, Partition, Position
+from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
@@ -39,7 +42,6 @@ from penstock.limits import (
     TIER_RETRY_SECONDS,
 )
 from penstock.memory import Purpose
-from penstock.patterns import compile_pattern
 from penstock.ports import Clock, Fetched, TopicFilter, new_topic_filter
 from penstock.replay import Ago, AtOffset, AtOffsets, AtTime, Earliest, Last, Start
 
@@ -61,6 +63,7 @@ class CatchUp:
         self,
         *,
         own: Partition,
+        router: Router,
         history: HistoryWriter,
         last_values: LastValues,
         counters: Counters,
@@ -72,12 +75,12 @@ class CatchUp:
         self.partitions: dict[int, Partition] = {own.number: own}
         self._history = history
         self._last_values = last_values
+        self._last_search = LastSearch(last_values, router, counters)
         self._counters = counters
         self._clock = clock
         self._timers = timers
         self._slices = slices
-        self._unknown: dict[int, dict[Session, dict[str, int]]] = {}
-        # The offsets of subscriptions in partitions that are not found yet, by partition.
+        self.early = EarlyOffsets()
         self._ready: OrderedDict[Session, None] = OrderedDict()
         """Sessions with something to do, the next first."""
         self._awaiting_log: dict[Session, None] = {}  # until it has written more
@@ -104,6 +107,26 @@ class CatchUp:
             case _:
                 pass
 
+    def prepare(
+        self, session: Session, pattern: str, offsets: Mapping[int, int], *, check: bool
+    ) -> AtOffsets:
+        """Store offsets of partitions that may be found later, before a subscription begins.
+
+        Return the offsets without those of partitions that cannot exist. With `check`, raise
+        TooManySubscriptions or MemoryExhausted if the session has too many.
+        """
+        known = {number: offsets[number] for number in offsets if number in self.partitions}
+        later = {
+            number: offset
+            for number, offset in offsets.items()
+            if number not in known and number < self.early.partitions_max
+        }
+        if later:
+            if check:
+                self.early.check(session, len(later))
+            self.early.add(session, pattern, later)
+        return AtOffsets(known | later)
+
     def fall_behind(self, session: Session, partition: Partition, offset: int) -> None:
         """Serve a congested session from the log, from `offset` on, instead of live."""
         session.feeds[partition.number] = _new_feed(session, partition, offset)
@@ -125,18 +148,12 @@ class CatchUp:
         """
         for partition in self.partitions.values():
             self._start(session, pattern, partition, start)
-        if isinstance(start, AtOffsets):
-            for number in start.offsets.keys() - self.partitions.keys():
-                patterns = self._unknown.setdefault(number, {}).setdefault(session, {})
-                patterns[pattern] = start.offsets[number]
 
     def partition_found(self, partition: Partition) -> None:
         """Add a partition; sessions that have a position in it start there."""
         self.partitions[partition.number] = partition
-        for session, patterns in self._unknown.pop(partition.number, {}).items():
-            for pattern, offset in patterns.items():
-                start = AtOffsets({partition.number: offset})
-                self._start(session, pattern, partition, start)
+        for session, pattern, offset in self.early.take(partition.number):
+            self._start(session, pattern, partition, AtOffsets({partition.number: offset}))
 
     def _start(
         self, session: Session, pattern: str, partition: Partition, start: Start | None
@@ -169,21 +186,12 @@ class CatchUp:
         """Send the last message of each topic first, and all from now on afterwards."""
         now = partition.next_offset
         feed = session.feeds.get(partition.number)
-        sent = None if feed is None else _sent_by_others(feed, pattern, now)
         if feed is None:
             feed = session.feeds[partition.number] = _new_feed(session, partition, now)
         else:
             feed.place(pattern, now, subscribed_at=now)
-        last = LastRows(pattern)
-        feed.lasts.append(last)
-
-        def found(dropped: int) -> None:
-            if dropped:
-                self._counters.messages_dropped[session.encoding.protocol] += dropped
-                log.warning("last messages dropped", **log_fields(session), messages=dropped)
-            self.wake(session)
-
-        self._last_values.collect(last, below=now, sent=sent, then=found)
+        feed.lasts.add(pattern)
+        self._last_search.start(session, feed, then=self.wake)
 
     def failed(self, *, start: int, end: int) -> None:
         """Note that the commits of some offsets of the own partition have failed."""
@@ -260,26 +268,23 @@ class CatchUp:
 
     def unsubscribed(self, session: Session, pattern: str) -> None:
         """Remove a subscription from the session's feeds."""
-        for sessions in self._unknown.values():
-            sessions.get(session, {}).pop(pattern, None)
+        self.early.remove(session, pattern)
         if session.feeds:
             for feed in session.feeds.values():
                 feed.remove(pattern)
+                self._last_search.start(session, feed, then=self.wake)
             self.wake(session)
 
     def positions(self, session: Session) -> dict[str, Position]:
         """Return the position of each subscription of a session."""
         live = {number: each.next_offset for number, each in self.partitions.items()}
-        if not session.feeds and not self._unknown:
+        early = self.early.of(session)
+        if not session.feeds and not early:
             return dict.fromkeys(session.subscriptions, live)
         return {
             pattern: live
             | {number: feed.position_of(pattern) for number, feed in session.feeds.items()}
-            | {
-                number: sessions[session][pattern]
-                for number, sessions in self._unknown.items()
-                if pattern in sessions.get(session, ())
-            }
+            | dict(early.get(pattern, ()))
             for pattern in session.subscriptions
         }
 
@@ -292,8 +297,7 @@ class CatchUp:
 
     def forget(self, session: Session) -> None:
         """Remove a session."""
-        for sessions in self._unknown.values():
-            sessions.pop(session, None)
+        self.early.forget(session)
         self._ready.pop(session, None)
         self._awaiting_log.pop(session, None)
         self._awaiting_memory.pop(session, None)
@@ -358,12 +362,11 @@ class CatchUp:
 
     def _take_last_turn(self, session: Session, partition: Partition, feed: Feed) -> bool:
         """Fetch the next last messages of a session; return whether it fetches."""
-        while feed.lasts and feed.lasts[0].ready:
-            last = feed.lasts[0]
+        while (last := feed.lasts.first) is not None and last.ready:
             while last.next is not None and self._last_values.is_failed(last.next):
                 last.take()
             if last.next is None:
-                feed.lasts.pop(0)
+                feed.lasts.remove_first()
             elif last.next < partition.reader.end:
                 self._fetch_with_memory(session, partition, feed)
                 return True
@@ -407,7 +410,7 @@ class CatchUp:
         self.wake(session)
 
     def _fetch(self, session: Session, partition: Partition, feed: Feed) -> None:
-        last = feed.lasts[0] if feed.lasts else None
+        last = feed.lasts.first
         if last is not None and last.next is None:
             self.wake(session)  # its subscription has ended while it waited for memory
             return
@@ -487,7 +490,7 @@ class CatchUp:
         result: Fetched | LogError,
     ) -> Iterator[None]:
         """Write the last messages among those that were fetched, in steps."""
-        current = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
+        current = session.feeds.get(partition.number) is feed and feed.lasts.first is last
         if current and not session.link.congested:
             with self._failing_alone(session, feed):
                 match result:
@@ -570,22 +573,6 @@ def _is_ahead(partition: Partition, feed: Feed) -> bool:
 
 def _queue_bytes(feeds: Iterable[Feed]) -> int:
     return sum(feed.held_bytes for feed in feeds)
-
-
-def _sent_by_others(feed: Feed, pattern: str, now: int) -> Sent | None:
-    """Return what tells the messages before `now` that other subscriptions of a feed will send."""
-    others = []
-    for text in feed.subscriptions:
-        position = feed.position_of(text)
-        if text != pattern and position < now:
-            others.append((text, compile_pattern(text), position))
-    if not others:
-        return None
-    return lambda name, offset: any(
-        offset >= position
-        and (name == text if expression is None else expression.fullmatch(name) is not None)
-        for text, expression, position in others
-    )
 
 
 def _check(partition: Partition, offset: int, pattern: str) -> None:

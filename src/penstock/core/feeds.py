@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.core.last_values import LastRows
+from penstock.core.pending_lasts import PendingLasts
 from penstock.limits import JOIN_QUEUE_BYTES_MAX
 from penstock.memory import Account, Purpose
 from penstock.ports import TopicFilter
@@ -67,7 +67,7 @@ class Feed:
         self.placed: dict[str, Cursor] = {}  # the cursors of the others
         self.cursors = [self.main]  # lowest first, at distinct positions
         self.lookups: dict[Cursor, None] = {}  # cursors whose start is being looked up
-        self.lasts: list[LastRows] = []  # last messages to send before anything else
+        self.lasts = PendingLasts()  # last messages to send before anything else
         self.fetching: int | None = None  # the offset that is being fetched
         self._patterns: frozenset[str] | None = None  # of the lowest cursor, if known
         self.topics: tuple[frozenset[str], TopicFilter | None] | None = None
@@ -102,7 +102,7 @@ class Feed:
         if self.queue:
             self.stop_joining()  # queued messages may be for this pattern only
         self._patterns = None
-        self.lasts = [each for each in self.lasts if each.pattern != pattern]
+        self.lasts.remove(pattern)
         cursor = self.placed.pop(pattern, None)
         if cursor is not None:
             del cursor.patterns[pattern]
@@ -168,16 +168,16 @@ class Feed:
         If it still waits for last messages, it is that of the first of them: then messages in
         between would be sent too, but none would be missed.
         """
-        position = self.placed.get(pattern, self.main).position
-        for each in self.lasts:
-            if each.pattern == pattern:
-                position = 0 if not each.ready else position if each.next is None else each.next
-        return position
+        return self.lasts.position_of(pattern, self.cursor_of(pattern).position)
+
+    def cursor_of(self, pattern: str) -> Cursor:
+        """Return the cursor that holds a subscription."""
+        return self.placed.get(pattern, self.main)
 
     @property
     def held_bytes(self) -> int:
         """Memory of the queue and of the offsets of last messages."""
-        return self.queue_bytes + sum(each.memory_bytes for each in self.lasts)
+        return self.queue_bytes + self.lasts.memory_bytes
 
     def _assign(self, cursor: Cursor, pattern: str) -> None:
         self._patterns = None

@@ -138,7 +138,7 @@ class HistoryWriter:
         batch = self._batches.pop() if self._batches else Batch()
 
         def goes_on() -> bool:
-            alive = session.feeds.get(partition.number) is feed and feed.lasts[:1] == [last]
+            alive = session.feeds.get(partition.number) is feed and feed.lasts.first is last
             return alive and not feed.broken and not session.link.congested
 
         ends = self._clock.monotonic() + SLICE_SECONDS_MAX

@@ -33,7 +33,7 @@ from penstock.limits import (
     HOOKS_MAX,
 )
 from penstock.middleware import HookStrategy
-from penstock.patterns import compile_pattern, covers
+from penstock.patterns import canonical_pattern, covers
 from penstock.ports import Clock
 from penstock.protocols import SOURCES, Source
 
@@ -177,7 +177,7 @@ class Hooks:
         """Set the patterns of topics whose messages need consent; raise InvalidPattern."""
         required = tuple(patterns)
         for pattern in required:
-            compile_pattern(pattern)
+            canonical_pattern(pattern)
         self._required = required
         self._update_watched()
 

@@ -16,7 +16,12 @@ from penstock.core.routing import Router
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.errors import LogError, NoLastValues
-from penstock.limits import LAST_RUN_TOPICS, LAST_TOPICS_MAX, TIER_RETRY_SECONDS
+from penstock.limits import (
+    LAST_COMPARED_TOPICS,
+    LAST_RUN_TOPICS,
+    LAST_TOPICS_MAX,
+    TIER_RETRY_SECONDS,
+)
 from penstock.ports import LogReader, TopicFilter, new_topic_filter
 
 __all__ = ["LastRows", "LastValues", "Sent"]
@@ -30,27 +35,67 @@ Sent = Callable[[str, int], bool]
 class LastRows:
     """The offsets of one subscription that are not sent yet, in order."""
 
-    def __init__(self, pattern: str) -> None:
+    __slots__ = (
+        "_offsets",
+        "cancelled",
+        "collecting",
+        "first",
+        "head",
+        "head_next",
+        "left",
+        "memory_bytes",
+        "next",
+        "number",
+        "on_cancel",
+        "pattern",
+        "ready",
+        "topics",
+    )
+
+    def __init__(self, pattern: str, number: int) -> None:
         self.pattern = pattern
+        self.number = number
+        """Numbers ascend with the subscriptions of a session."""
+        self.head = 0
+        """The number of the subscription whose messages were sent when it was added, 0 if none."""
+        self.head_next: int | None = None
+        """The next offset of that one; 0 if it was not known."""
         self.topics: TopicFilter | None = new_topic_filter([pattern])
+        self.collecting = False
+        self.cancelled = False
+        """Whether the subscription has ended."""
+        self.on_cancel: Callable[[], object] = _do_nothing
         self.ready = False
         """Whether the offsets are known."""
+        self.memory_bytes = 0
+        """Memory of the offsets."""
+        self.first: int | None = None
+        """The first offset; None if there is none, or they are not known yet."""
         self.left = 0
         self.next: int | None = None
         """The next offset to send; None if there is none, or they are not known yet."""
         self._offsets: Iterator[int] = iter(())
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of the offsets."""
-        return self.left * array("q").itemsize
-
     def fill(self, runs: Sequence["array[int]"]) -> None:
         """Take the offsets, as sorted runs."""
         self.ready = True
         self.left = sum(map(len, runs))
+        self.memory_bytes = self.left * array("q").itemsize
         self._offsets = heapq.merge(*runs)
-        self.next = next(self._offsets, None)
+        self.next = self.first = next(self._offsets, None)
+
+    def release(self) -> None:
+        """Free what is not needed when all messages are sent."""
+        self._offsets = iter(())
+        self.topics = None
+
+    def cancel(self) -> None:
+        """Go to the end: the subscription has ended."""
+        self.release()
+        self.cancelled = True
+        self.on_cancel()
+        self.left = 0
+        self.next = None
 
     def is_before(self, offset: int) -> bool:
         """Return whether there is a next offset before `offset`."""
@@ -92,7 +137,8 @@ class LastValues:
         self._topics_max = topics_max
         self._stored: array[int] | None = None  # by topic, those that the log had when it was read
         self._reads = 0
-        self._waiting: list[Callable[[], None]] = []
+        self._reading = False
+        self._waiting: dict[LastRows, Callable[[], None]] = {}
         self._failed: list[tuple[int, int]] = []  # ranges of offsets whose commits failed
 
     def check(self) -> None:
@@ -107,17 +153,19 @@ class LastValues:
 
         A topic whose last message is at `below` or later is left out: that message is delivered
         anyway. At the limit of topics the messages with the lowest offsets are left out; `then`
-        gets their number. Nothing is called if `rows` was dropped meanwhile.
+        gets their number. Nothing is called if `rows` is cancelled meanwhile.
         """
 
         def start() -> None:
-            self._slices.start(self._collect(rows, below, sent, then))
+            self._slices.add(self._collect(rows, below, sent, then))
 
+        rows.collecting = True
         if self._stored is not None:
             start()
             return
-        self._waiting.append(start)
-        if len(self._waiting) == 1:
+        rows.on_cancel = lambda: self._waiting.pop(rows, None)
+        self._waiting[rows] = start
+        if not self._reading:
             self._read()
 
     def failed(self, *, start: int, end: int) -> None:
@@ -126,7 +174,7 @@ class LastValues:
             self._failed.append((start, end))
             self._stored = None
             self._reads += 1  # what is being read may lack them
-            if self._waiting:
+            if self._reading:
                 self._read()
 
     def is_failed(self, offset: int) -> bool:
@@ -134,6 +182,7 @@ class LastValues:
         return any(start <= offset < end for start, end in self._failed)
 
     def _read(self) -> None:
+        self._reading = True
         number = self._reads
 
         def found(result: "array[int] | LogError") -> None:
@@ -144,8 +193,9 @@ class LastValues:
                 self._timers.after(TIER_RETRY_SECONDS, self._read)
                 return
             self._stored = result
-            waiting, self._waiting = self._waiting, []
-            for start in waiting:
+            self._reading = False
+            waiting, self._waiting = self._waiting, {}
+            for start in waiting.values():
                 start()
 
         self._reader.find_last(found)
@@ -165,9 +215,12 @@ class LastValues:
         run: array[int] = array("q")
         dropped = 0
         horizon = self._reader.horizon
+        per_step = LAST_RUN_TOPICS if sent is None else LAST_COMPARED_TOPICS
         for steps, identifier in enumerate(self._router.topics_of(rows.pattern), 1):
-            if not steps % LAST_RUN_TOPICS:
+            if not steps % per_step:
                 yield
+            if rows.cancelled:
+                return
             if identifier is None or not self._topics.is_live(identifier):
                 continue
             offset = self._of(identifier)
@@ -186,6 +239,10 @@ class LastValues:
         runs, count = _newest(runs, self._topics_max)
         rows.fill(runs)
         then(dropped + count)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _sorted(values: Iterable[int]) -> "array[int]":

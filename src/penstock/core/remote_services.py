@@ -47,6 +47,8 @@ class RemoteServices:
     def share(self, store: ServiceStore) -> None:
         """Tell other nodes of the services of this one from now on, and take theirs."""
         self._store = store
+        for name in self._servers:
+            self._tell(name)
         for each in store.known():
             self.service_changed(each)
 
@@ -59,7 +61,10 @@ class RemoteServices:
 
     def registered(self, name: str, servers: int) -> None:
         """Take note of the number of clients that have registered a path."""
-        self._servers[name] = servers
+        if servers:
+            self._servers[name] = servers
+        else:
+            self._servers.pop(name, None)
         self._tell(name)
 
     def subscribed(self, pattern: str, change: int) -> None:
@@ -68,11 +73,20 @@ class RemoteServices:
         if path:
             name = canonical_pattern(path).text
             self._subscribers[name] += change
+            if not self._subscribers[name]:
+                del self._subscribers[name]
             self._tell(name)
 
+    def _counts(self, name: str) -> tuple[int, int]:
+        return self._servers.get(name, 0), self._subscribers[name]
+
     def _tell(self, name: str) -> None:
+        """Write the counts of a path soon, unless there are no other nodes or they know them."""
+        if self._store is None or self._counts(name) == self._written.get(name, _NONE):
+            self._unwritten.pop(name, None)
+            return
         self._unwritten[name] = None
-        if self._store is not None and not self._armed:
+        if not self._armed:
             self._armed = True
             self._timers.after(SERVICE_SHARE_SECONDS, self._write)
 
@@ -80,23 +94,19 @@ class RemoteServices:
         """Write what has changed; one change of many in a short time."""
         self._armed = False
         unwritten, self._unwritten = self._unwritten, {}
-        for name in unwritten:
-            self._put(name)
+        if self._store is not None:
+            for name in unwritten:
+                self._put(self._store, name)
 
-    def _put(self, name: str) -> None:
-        counts = self._servers.get(name, 0), self._subscribers[name]
-        if counts == _NONE:
-            self._servers.pop(name, None)
-            del self._subscribers[name]
-        if self._store is None or counts == self._written.get(name, _NONE):
-            return
+    def _put(self, store: ServiceStore, name: str) -> None:
+        counts = self._counts(name)
 
         def failed() -> None:
             self._written[name] = (-1, -1)  # not known
             self._tell(name)
 
         try:
-            self._store.put(name, servers=counts[0], subscribers=counts[1], failed=failed)
+            store.put(name, servers=counts[0], subscribers=counts[1], failed=failed)
         except OSError as error:
             log.warning("service not shared", path=name[:200], error=str(error))
             self._tell(name)
@@ -130,8 +140,8 @@ class RemoteServices:
                     self._wildcards.remove(pattern, nodes)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over a copy of the names of paths that running nodes serve."""
-        return iter([name for name in self._known if self.nodes(name)])
+        """Iterate over a copy of the names of paths, also those of nodes that do not run."""
+        return iter(list(self._known))
 
     def known(self, name: str) -> Mapping[int, ServedPath]:
         """Return the nodes that have written that they serve a path, also those that are gone."""

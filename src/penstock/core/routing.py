@@ -12,7 +12,7 @@ take effect at once; patterns that are no longer used leave the routes in slices
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -416,11 +416,16 @@ class Router:
     def wanted(self, batch: Batch, session: Subscriber, chosen: Callable[[str], bool]) -> bytes:
         """Mark the routes of `batch` that have a chosen pattern of a session; empty if none has."""
         found = []
+        verdicts: dict[_Pattern, bool] = {}  # a session may have many texts of one meaning
         for number, patterns in self._patterns_of(batch, self._numbers(batch)).items():
-            if any(
-                chosen(text) for pattern in patterns for text in pattern.sessions.get(session, ())
-            ):
-                found.append(number)
+            for pattern in patterns:
+                wanted = verdicts.get(pattern)
+                if wanted is None:
+                    texts = pattern.sessions.get(session, ())
+                    wanted = verdicts[pattern] = any(map(chosen, texts))
+                if wanted:
+                    found.append(number)
+                    break
         return marks_of(found) if found else b""
 
     def subscribers(self, name: str) -> list["Session"]:
@@ -434,6 +439,16 @@ class Router:
                 if not isinstance(each, RouteMark)
             )
         )
+
+    def texts_of(self, session: Subscriber, name: str) -> Iterator[Sequence[str]]:
+        """Yield the subscriptions of a session that match a topic; those of one meaning together.
+
+        Subscriptions that have not taken effect yet are left out.
+        """
+        for pattern in self._find(name):
+            texts = pattern.sessions.get(session)
+            if texts:
+                yield texts
 
     def is_subscribed(self, name: str, *, where: Callable[[str], object]) -> bool:
         """Return whether a subscription whose text passes `where` matches a topic.

@@ -5,7 +5,7 @@ the server with the fewest requests without an answer; of equal servers, to the 
 longest ago. A server whose right to serve the path was taken away is passed over.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.core.access import Action, Principal, is_allowed, path_name
@@ -40,6 +40,8 @@ class Services:
         self._names: dict[Session, dict[str, None]] = {}
         self.subscriber_left: Callable[[], None] = _do_nothing
         """Called when a client that serves a path by a topic has disconnected, of any node."""
+        self.client_left: Callable[[int], None] = _ignore
+        """Called with the number of each client that has disconnected."""
         self.dispatched = 0
         """Requests that were given to a server."""
         self.unserved = 0
@@ -94,6 +96,7 @@ class Services:
         """End all services of a client that disconnects."""
         for name in self._names.pop(session, ()):
             self._drop(session, name)
+        self.client_left(session.number)
 
     def choose(self, path: str) -> Server | None:
         """Return the least busy server of a path, None if it has none."""
@@ -118,9 +121,9 @@ class Services:
         """Return another node with servers of a path, the least busy; None if there is none."""
         return self.elsewhere.choose(path_name(path))
 
-    def pending(self, name: str) -> int:
-        """Return how many requests the servers of a path have not answered."""
-        return sum(map(self._pending_to, self.servers(name)))
+    def pending(self, servers: Iterable[Session]) -> int:
+        """Return how many requests some servers have not answered."""
+        return sum(map(self._pending_to, servers))
 
     def _pending_to(self, server: Session) -> int:
         return self._requests.pending_to(server.number) + self.pending_elsewhere(server.number)
@@ -139,4 +142,8 @@ def may_see(principal: Principal, name: str) -> bool:
 
 
 def _do_nothing() -> None:
+    pass
+
+
+def _ignore(number: int) -> None:
     pass

@@ -38,6 +38,7 @@ class Session:
         "answers",
         "bytes_received",
         "bytes_sent",
+        "checked_rights",
         "dropped",
         "echo",
         "encoding",
@@ -81,6 +82,8 @@ class Session:
         self.link = link
         self.name = name
         self.principal = principal
+        self.checked_rights: object = principal.rights
+        """The rights of the principal, by which all subscriptions were checked."""
         self.topic_owner = topic_owner(principal, link.peer)
         self.echo = echo
         self.opened_at = opened_at  # the log's next offset when it was opened

@@ -17,6 +17,8 @@ class Purpose(enum.IntEnum):
     """Bytes that clients have not read."""
     REPLAY = enum.auto()
     """Messages from the log, and live messages queued until a client has caught up."""
+    SUBSCRIPTIONS = enum.auto()
+    """Start offsets of subscriptions in partitions that are not found yet."""
     GROUPS = enum.auto()
     """Lists of messages that members of consumer groups have not acknowledged."""
     ANSWERS = enum.auto()

@@ -1,7 +1,6 @@
 """Selections of messages by topic, time, protocol and kind."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Final
@@ -9,8 +8,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.patterns import compile_pattern, overlaps
+from penstock.patterns import canonical_pattern, overlaps
 from penstock.ports.expressions import matches
+from penstock.ports.topic_filter import TopicFilter
 
 __all__ = ["EVERYTHING", "Selection", "TopicTest"]
 
@@ -88,10 +88,8 @@ class Selection:
         return {name for name, is_needed in needed.items() if is_needed}
 
     @cached_property
-    def _wildcards(self) -> list[re.Pattern[str]]:
-        return [
-            compile_pattern(text) or re.compile(re.escape(text)) for text in self.patterns or ()
-        ]
+    def _filter(self) -> TopicFilter:
+        return TopicFilter([canonical_pattern(text) for text in self.patterns or ()])
 
     @cached_property
     def _overlaps(self) -> dict[str, bool]:
@@ -151,7 +149,7 @@ class Selection:
         return name != "" and (
             (self.topics is not None and name in self.topics)
             or name in matching
-            or any(each.fullmatch(name) is not None for each in self._wildcards)
+            or self._filter.wants(name)
         )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -203,6 +203,12 @@ def test_nor_for_one_that_has_left() -> None:
     assert not publisher.link.paused  # type: ignore[attr-defined]
 
 
+def settle(broker: Broker) -> None:
+    """Do all work that is done in slices."""
+    while broker.slices:
+        broker.slices.run()
+
+
 def allow(action: Action, pattern: str) -> Rule:
     return Rule(allow=True, actions=frozenset({action}), pattern=pattern)
 
@@ -320,12 +326,47 @@ def test_changed_rules_end_only_sessions_with_something_forbidden() -> None:
     broker.subscribe(sessions[1], "channel/2")
     principal.set_rules([deny(Action.SUBSCRIBE, "channel/1")], default=True)
     broker.rules_changed()
+    settle(broker)
     assert [list(session.subscriptions) for session in sessions] == [
         ["channel/2"],
         ["channel/2"],
         [],
     ]
     assert [link.closed for link in links] == [True, False, False]
+
+
+def test_a_session_whose_rights_are_the_same_is_not_checked_again() -> None:
+    broker = new_broker()
+    changed, other = Principal("p"), Principal("q")
+    for principal in (changed, other):
+        broker.subscribe(broker.open(HERALD, RecordingLink(), principal=principal), "channel/1")
+        principal.set_rules([allow(Action.SUBSCRIBE, "#")], default=False)
+    broker.rules_changed()
+    settle(broker)
+    assert other.rights.decisions
+    changed.set_rules([allow(Action.SUBSCRIBE, "channel/#")], default=False)
+    other.rights.decisions.clear()
+    broker.rules_changed()
+    settle(broker)
+    assert changed.rights.decisions
+    assert not other.rights.decisions
+
+
+def test_rules_that_change_while_they_are_enforced_are_enforced() -> None:
+    broker = new_broker()
+    principal = Principal("p")
+    sessions = [broker.open(HERALD, RecordingLink(), principal=principal) for _ in range(100)]
+    for session in sessions:
+        for number in range(20):
+            broker.subscribe(session, f"channel/{number}")
+    principal.set_rules([deny(Action.SUBSCRIBE, "channel/3")], default=True)
+    broker.rules_changed()
+    principal.set_rules([deny(Action.SUBSCRIBE, "channel/4")], default=True)
+    broker.rules_changed()
+    broker.close(sessions[50])
+    settle(broker)
+    assert not any("channel/4" in session.subscriptions for session in sessions)
+    assert all(session.link.closed for session in sessions if session is not sessions[50])
 
 
 def test_a_topic_that_a_channel_stands_for_is_not_deleted() -> None:

@@ -1,15 +1,39 @@
 """Messages of other nodes: live, from the log, and where a client resumes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock.core.broker import Broker
+from penstock.core.early_offsets import EarlyOffsets
 from penstock.core.following import Following
-from penstock.ports import KnownTopic
+from penstock.errors import InvalidPattern, MemoryExhausted, TooManySubscriptions
+from penstock.limits import EARLY_OFFSET_BYTES, EARLY_PATTERN_BYTES
+from penstock.memory import MemoryBudget, Purpose
+from penstock.ports import KeptSession, KnownTopic
 from tests.unit.core.test_catch_up import Client, Desk, words
 
 NODE = 1
+
+
+class NoSessions:
+    """A `ports.SessionStore` that has no clients."""
+
+    node = 0
+
+    def find(self, _key: str, then: Callable[[KeptSession | None], None]) -> None:
+        then(None)
+
+    def put(self, key: str, session: KeptSession | None) -> None:
+        pass
+
+
+def several_nodes() -> Desk:
+    """A broker that other nodes may join."""
+    desk = Desk()
+    desk.broker.roam(NoSessions())
+    return desk
 
 
 class Pair:
@@ -208,7 +232,7 @@ def test_a_client_that_comes_from_a_faster_node_gets_nothing_twice() -> None:
 
 def test_a_client_gets_nothing_twice_of_a_partition_that_this_node_finds_later() -> None:
     pair = Pair.__new__(Pair)
-    pair.desk, pair.other, pair.passed = Desk(), Desk(), 0
+    pair.desk, pair.other, pair.passed = several_nodes(), Desk(), 0
     client, gone, other = pair.desk.join(), pair.desk.join(), pair.desk.join("channel/1")
     for each in (client, gone):
         assert pair.broker.resume(each.session, "channel/1", {0: 0, NODE: 2})
@@ -233,7 +257,7 @@ def test_a_client_gets_nothing_twice_of_a_partition_that_this_node_finds_later()
 
 def test_a_position_in_a_partition_that_is_found_later_may_be_in_its_history() -> None:
     pair = Pair.__new__(Pair)
-    pair.desk, pair.other, pair.passed = Desk(), Desk(), 0
+    pair.desk, pair.other, pair.passed = several_nodes(), Desk(), 0
     client = pair.desk.join()
     pair.send("x0 x1 x2")
     assert pair.broker.resume(client.session, "channel/1", {0: 0, NODE: 1})
@@ -287,3 +311,80 @@ def test_messages_that_could_not_be_handed_over_are_read_from_the_log() -> None:
     assert client.read() == words("x0 x1 x2 x3")
     assert slow.read() == words("x0 x1 x2 x3")
     assert client.live
+
+
+# --- Offsets of partitions that are not found -----------------------------------------------------
+
+
+def pairs(numbers: range) -> str:
+    return ",".join(f"{number}:0" for number in numbers)
+
+
+def early_of(desk: Desk) -> EarlyOffsets:
+    assert desk.broker.catch_up is not None
+    return desk.broker.catch_up.early
+
+
+def test_a_node_that_writes_alone_stores_no_offsets_of_other_partitions() -> None:
+    desk = Desk()
+    client = desk.join(f"x@#{pairs(range(1000, 4000))}")
+    assert not early_of(desk).of(client.session)
+    assert desk.broker.positions(client.session) == {"x": {0: 0}}
+
+
+def test_only_offsets_of_partitions_that_nodes_may_have_are_stored() -> None:
+    desk = several_nodes()
+    client = desk.join(f"x@#0:0,{NODE}:7,4095:8,4096:9,9999:10")
+    assert early_of(desk).of(client.session) == {"x": {NODE: 7, 4095: 8}}
+
+
+def test_offsets_of_partitions_that_are_not_found_are_bounded_in_number_for_each_client() -> None:
+    desk = several_nodes()
+    client, other = desk.join(), desk.join()
+    for number in range(4):
+        client.subscribe(f"{number}@#{pairs(range(4095))}")
+    client.subscribe(f"4@#{pairs(range(1, 5))}", f"5@#{pairs(range(1, 5))}")
+    with pytest.raises(TooManySubscriptions, match="16384 offsets of partitions"):
+        desk.broker.subscribe(client.session, "6@#1:0")
+    assert "6" not in client.session.subscriptions
+    client.subscribe("6@#0:0")
+    other.subscribe("6@#1:0")
+    desk.broker.unsubscribe(client.session, "5")
+    client.subscribe("7@#1:0")
+
+
+def test_offsets_of_partitions_that_are_not_found_are_held_in_the_account_of_their_client() -> None:
+    desk = several_nodes()
+    client, other = desk.join(), desk.join("y@#1:0")
+    client.subscribe("x@#1:0,2:0,3:0")
+    account = client.link.account
+    one = EARLY_PATTERN_BYTES + EARLY_OFFSET_BYTES
+    assert account.size(Purpose.SUBSCRIPTIONS) == one + 2 * EARLY_OFFSET_BYTES
+    desk.broker.unsubscribe(client.session, "x")
+    assert account.size(Purpose.SUBSCRIPTIONS) == 0
+    client.subscribe("x@#1:0")
+    desk.broker.close(client.session)
+    assert account.size(Purpose.SUBSCRIPTIONS) == 0
+    assert other.link.account.size(Purpose.SUBSCRIPTIONS) == one
+    assert desk.broker.following is not None
+    desk.broker.following.partition_found(1, Desk().log, 0)
+    assert other.link.account.size(Purpose.SUBSCRIPTIONS) == 0
+
+
+def test_a_client_without_memory_for_offsets_is_refused() -> None:
+    desk = several_nodes()
+    client = desk.join()
+    client.link.account = MemoryBudget(1 << 20).open("a")
+    with pytest.raises(MemoryExhausted):
+        desk.broker.subscribe(client.session, f"x@#{pairs(range(1, 4000))}")
+    assert not client.session.subscriptions
+    assert not early_of(desk).of(client.session)
+
+
+def test_a_refused_subscription_leaves_no_offsets() -> None:
+    desk = several_nodes()
+    client = desk.join()
+    with pytest.raises(InvalidPattern):
+        desk.broker.subscribe(client.session, "a/#/b@#1:0")
+    assert not early_of(desk).of(client.session)
+    assert client.link.account.size(Purpose.SUBSCRIPTIONS) == 0

@@ -1,5 +1,7 @@
 """A subscription to `@last` gets the last message of each topic, then all later ones."""
 
+import time
+
 import pytest
 
 from penstock.core.access import ANYONE
@@ -7,7 +9,7 @@ from penstock.core.broker import Broker
 from penstock.errors import NoHistory, NoLastValues
 from penstock.storage.memory import MemoryLog
 from tests.support.fakes import FakeClock, RecordingLink
-from tests.unit.core.test_catch_up import HERALD, Client, Desk
+from tests.unit.core.test_catch_up import HERALD, Client, Desk, words
 
 
 def desk_with(*messages: tuple[int, bytes], **settings: object) -> Desk:
@@ -183,3 +185,80 @@ def test_a_log_without_an_index_of_topics_refuses_it() -> None:
     with pytest.raises(NoLastValues):
         client.subscribe("#@last")
     assert not client.session.subscriptions
+
+
+# --- Many subscriptions of one session ------------------------------------------------------------
+
+
+def test_many_subscriptions_to_last_messages_are_served_in_order() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(200)))
+    desk = desk.restarted()
+    client = last_client(desk, *(f"channel/{channel}@last" for channel in reversed(range(200))))
+    for _ in range(300):
+        settle(desk)
+    assert client.read() == [b"%d" % channel for channel in reversed(range(200))]
+    assert client.live
+
+
+def test_a_message_that_an_earlier_subscription_to_last_messages_sends_comes_once() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(5)))
+    client = last_client(
+        desk, "channel/3@last", "channel/+@last", "channel/4@last", "channel.2@last"
+    )
+    settle(desk)
+    assert client.read() == words("3 0 1 2 4")
+    assert client.live
+
+
+def test_a_later_subscription_to_last_messages_gets_what_was_sent_before_it() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(3)))
+    client = last_client(desk, "channel/1@last")
+    settle(desk)
+    assert client.read() == [b"1"]
+    client.congest()
+    client.subscribe("channel/2@last", "channel/#@last")
+    settle(desk)
+    client.drain()
+    settle(desk)
+    assert client.read() == words("2 0 1")
+
+
+def test_subscriptions_behind_one_that_ends_before_it_was_collected_are_served() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    desk = desk.restarted()
+    client = last_client(desk, "channel/+@last", "channel/2@last", "channel/1@last")
+    desk.broker.unsubscribe(client.session, "channel/+")
+    desk.broker.unsubscribe(client.session, "channel/2")
+    settle(desk)
+    assert client.read() == [b"a1"]
+    assert client.live
+
+
+def test_a_subscription_that_has_ended_leaves_no_work_behind() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(100)))
+    desk = desk.restarted()
+    client = desk.join("#@earliest")
+    for _ in range(50):
+        client.subscribe("channel/+@last")
+        desk.broker.unsubscribe(client.session, "channel/+")
+    assert desk.broker.catch_up is not None
+    assert not desk.broker.catch_up._last_values._waiting
+    assert desk.log.last_reads == 1
+    settle(desk)
+    assert not desk.broker.slices
+    assert client.live
+
+
+def test_positions_of_many_subscriptions_to_last_messages_take_time_for_each_once() -> None:
+    """As a ratio: 16 times as many take about 16 times as long, not 256 times."""
+    seconds = []
+    for count in (500, 8000):
+        desk = Desk()
+        client = last_client(desk, *(f"t/{number}@last" for number in range(count)))
+        times = []
+        for _ in range(10):
+            before = time.thread_time()
+            assert desk.broker.positions(client.session)["t/7"] == {0: 0}
+            times.append(time.thread_time() - before)
+        seconds.append(min(times))
+    assert seconds[1] < 100 * seconds[0]

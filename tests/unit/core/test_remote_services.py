@@ -1,5 +1,6 @@
 """Which nodes serve a path, and what other nodes are told."""
 
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -55,6 +56,11 @@ class Node:
         return written
 
 
+def bytes_of(services: RemoteServices) -> int:
+    """The memory of all that a node stores of its own services."""
+    return sum(sys.getsizeof(each) for each in vars(services).values() if isinstance(each, dict))
+
+
 def known(node: int, name: str, *, servers: int = 0, subscribers: int = 0) -> KnownService:
     process = {1: "a", 2: "b"}.get(node, "c")
     return KnownService(node, name, ServedPath(process, servers, subscribers))
@@ -102,7 +108,8 @@ def test_services_are_those_of_running_processes() -> None:
     node.store.running = {1: "another process", 3: "c"}
     assert list(node.services.nodes("price")) == [3]
     node.services.service_changed(KnownService(3, "price", None))
-    assert not list(node.services)
+    assert list(node.services) == ["price"], "of nodes that do not run"
+    assert not node.services.nodes("price")
     assert node.services.choose("price") is None
     assert not node.services.has_subscriber("price")
 
@@ -137,3 +144,30 @@ def test_the_node_whose_servers_have_the_fewest_requests_is_chosen(
     assert node.services.choose("price") == 2
     pending[node_target(2)] = 2
     assert node.services.choose("price") == 1
+
+
+def test_a_path_that_is_not_served_any_more_leaves_nothing_behind() -> None:
+    node = Node()
+    alone = RemoteServices(node.requests, node.timers)
+    before = bytes_of(alone), bytes_of(node.services)
+    for number in range(5000):
+        for services in (alone, node.services):
+            services.registered(f"path/{number}", 1)
+            services.subscribed(f"service/serve/path/{number}", 1)
+            services.subscribed(f"service/serve/path/{number}", -1)
+        if number % 2:
+            node.later()
+        for services in (alone, node.services):
+            services.registered(f"path/{number}", 0)
+    assert bytes_of(node.services) < before[1] + 20_000, "without what is told later"
+    node.later()
+    assert bytes_of(alone) < before[0] + 20_000
+    assert bytes_of(node.services) < before[1] + 20_000
+
+
+def test_nodes_that_join_later_are_told_of_the_services_before() -> None:
+    node = Node()
+    services = RemoteServices(node.requests, node.timers)
+    services.registered("price", 2)
+    services.share(node.store)
+    assert node.later() == [("price", 2, 0)]

@@ -34,11 +34,13 @@ from penstock.gateway.fleximq.outcomes import (
 )
 from penstock.gateway.fleximq.records import record_of
 from penstock.gateway.fleximq.service_inbox import ServiceInbox
+from penstock.limits import SERVICE_PATH_BYTES_MAX
 from penstock.protocols.fleximq import FLEXIMQ, FLEXIMQ_MESSAGE_BYTES_CEILING
 from penstock.service_messages import (
     BROKER_REPLY_PREFIX,
     REQUEST_PREFIX,
     SERVE_PREFIX,
+    InvalidServiceMessage,
     ServiceReply,
     ServiceRequest,
     decode_reply,
@@ -85,7 +87,8 @@ class ServiceTopics:
 
     def __init__(self) -> None:
         self._started = False
-        self._forwarded: OrderedDict[str, _Forwarded] = OrderedDict()
+        self._forwarded: OrderedDict[str, _Forwarded] = OrderedDict()  # by token
+        self._tokens: dict[int, dict[str, None]] = {}  # by requester
         self._batch = Batch()
         self._headers = kernel.HeaderCache(
             partial(fleximq.publication, strict=False, limits=HeaderLimits())
@@ -106,14 +109,18 @@ class ServiceTopics:
         self.reply_topic = f"{BROKER_REPLY_PREFIX}{broker.log.partition}"
         for pattern in (f"{REQUEST_PREFIX}#", self.reply_topic):
             broker.subscribe(self._session, pattern)
+        broker.services.client_left = self._forget_requester
         broker.services.subscriber_left = lambda: broker.slices.start(self._fail_unserved())
         self._started = True
 
     # --- Requests to servers that subscribe -------------------------------------------------------
 
     def has_server(self, path: str) -> bool:
-        """Return whether a client subscribes to the topic of a path, to serve it."""
-        if not self._started:
+        """Return whether a client subscribes to the topic of a path, to serve it.
+
+        No client serves a path of more than SERVICE_PATH_BYTES_MAX.
+        """
+        if not self._started or _is_long(path):
             return False
         topic = f"{SERVE_PREFIX}{path_name(path)}"
         try:
@@ -124,7 +131,9 @@ class ServiceTopics:
 
     def has_server_elsewhere(self, path: str) -> bool:
         """Return whether a client of another node subscribes to the topic of a path."""
-        return self._started and self._broker.services.elsewhere.has_subscriber(path_name(path))
+        if not self._started or _is_long(path):
+            return False
+        return self._broker.services.elsewhere.has_subscriber(path_name(path))
 
     def forward(
         self, requester: Session, path: str, request: ServiceRequest, callback: ServiceRequester
@@ -146,6 +155,7 @@ class ServiceTopics:
             broker.intern_topic(requester, topic)
             self._publish(topic, value)
         except (LogUnavailable, CallerError) as error:
+            self._forget(token)
             self._take(number, identifier)
             return Outcome(StatusCode.SERVICE_UNAVAILABLE, str(error))
         return None
@@ -154,9 +164,22 @@ class ServiceTopics:
         """Remember a request until it has timed out; so their number is limited as requests are."""
         now = self._broker.clock.monotonic()
         while self._forwarded and next(iter(self._forwarded.values())).deadline <= now:
-            self._forwarded.popitem(last=False)
+            self._forget(next(iter(self._forwarded)))
         deadline = now + self._broker.requests.seconds_max
         self._forwarded[token] = _Forwarded(number, identifier, path, deadline)
+        self._tokens.setdefault(number, {})[token] = None
+
+    def _forget(self, token: str) -> None:
+        number = self._forwarded.pop(token).requester
+        tokens = self._tokens[number]
+        del tokens[token]
+        if not tokens:
+            del self._tokens[number]
+
+    def _forget_requester(self, number: int) -> None:
+        """Forget the requests of a client that has disconnected."""
+        for token in self._tokens.pop(number, ()):
+            del self._forwarded[token]
 
     def _take(self, number: int, identifier: str) -> Requester | None:
         """Remove a request that was forwarded; return its callback, None if it has ended."""
@@ -170,7 +193,7 @@ class ServiceTopics:
             if token in self._forwarded and not (
                 self.has_server(each.path) or self.has_server_elsewhere(each.path)
             ):
-                del self._forwarded[token]
+                self._forget(token)
                 callback = self._take(each.requester, each.identifier)
                 if callback is not None:
                     callback.request_failed(each.identifier, Failure.TARGET_LEFT)
@@ -206,7 +229,7 @@ class ServiceTopics:
             return
         if found is None:
             return
-        del self._forwarded[reply.identifier]
+        self._forget(reply.identifier)
         callback = self._take(found.requester, found.identifier)
         if isinstance(callback, ServiceRequester):
             payload = fleximq.wrap_value(reply.value)
@@ -220,6 +243,8 @@ class ServiceTopics:
         broker = self._broker
         try:
             request = decode_request(value)
+            if _is_long(request.reply_topic):
+                raise InvalidServiceMessage("the reply topic is too long")
             broker.authorize_publish(requester, request.reply_topic)
         except (PeerError, CallerError):  # there is no place for an answer
             broker.services.invalid += 1
@@ -371,6 +396,10 @@ def _request(requester: Session, target: Routing, request: ServiceRequest) -> Me
     header = Header(routing=(target,), reqrep=ReqRep(ReqRepType.REQUEST, request.identifier))
     payload = fleximq.wrap_value(request.value)
     return Message(MessageType.REQ, requester.number, header, payload)
+
+
+def _is_long(path: str) -> bool:
+    return len(path.encode()) > SERVICE_PATH_BYTES_MAX
 
 
 def start_service_topics(broker: Broker) -> None:

@@ -140,22 +140,32 @@ def _services(broker: Broker, session: Session) -> Answer:
     principal = session.principal
     services = broker.services
     elsewhere = services.elsewhere
-    names = dict.fromkeys((*services, *elsewhere))
+    names = dict.fromkeys(services)
+    for seen, name in enumerate(elsewhere, 1):
+        if name not in names and elsewhere.nodes(name):
+            names[name] = None
+        if not seen % FLEXIMQ_LISTING_STEP:
+            yield
     found = []
     size = 0
+    work = 0  # since the last step
     for seen, name in enumerate(names, 1):
-        if not seen % FLEXIMQ_LISTING_STEP:
+        work += 1
+        if work >= FLEXIMQ_LISTING_STEP:
+            work = 0
             yield
         if seen > FLEXIMQ_LISTING_ENTRIES_MAX or size > FLEXIMQ_LISTING_BYTES_MAX:
             break
         if not may_see(principal, name):
             continue
-        servers = len(services.servers(name))
+        able = services.servers(name)
+        servers = len(able)
+        work += servers
         nodes = {node: each.servers for node, each in elsewhere.nodes(name).items()}
         each: dict[str, object] = {
             "path": f"/{name}",
             "servers": servers + sum(nodes.values()),
-            "pending": services.pending(name),
+            "pending": services.pending(able),
         }
         if elsewhere.are_shared:
             own = {broker.log.partition} if servers else set()

@@ -20,7 +20,7 @@ from penstock.flight.protocol import (
     Splits,
 )
 from penstock.limits import FLIGHT_SPLITS_MAX, RECORDS_BYTES_MAX, RECORDS_ROWS_MAX
-from penstock.patterns import compile_pattern
+from penstock.patterns import canonical_pattern
 from penstock.ports import Bounds as StoredBounds
 from penstock.ports import PartitionRange, Storage, Subscription
 from penstock.ports.expressions import check_expression
@@ -215,7 +215,7 @@ def _selection(
     topics = None if request.topics is None else frozenset(request.topics)
     patterns = None
     if request.patterns is not None:
-        wild = {text for text in request.patterns if compile_pattern(text) is not None}
+        wild = {text for text in request.patterns if canonical_pattern(text).levels is not None}
         patterns = tuple(wild)
         topics = (topics or frozenset()) | (set(request.patterns) - wild)
     if isinstance(request, Splits | Match | CommitGroup):

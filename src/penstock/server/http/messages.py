@@ -13,7 +13,7 @@ from penstock.limits import (
 )
 from penstock.memory import Purpose
 from penstock.model import Kind
-from penstock.patterns import compile_pattern
+from penstock.patterns import canonical_pattern
 from penstock.ports import Bounds
 from penstock.server.http.console_schemas import (
     Messages,
@@ -197,7 +197,7 @@ def _last_offset(context: HttpContext, topic: str) -> int:
     """Return an offset that no message of a topic is behind."""
     broker = context.broker
     end: int = broker.log.next_offset
-    if compile_pattern(topic) is not None:
+    if canonical_pattern(topic).levels is not None:
         return end
     identifier = broker.topics.find(topic)
     if identifier is None:
@@ -213,7 +213,7 @@ def _selection(topic: str) -> "Selection":
         return Selection()
     # A request has a path where a publish has a topic; the right to subscribe is for topics.
     kinds = frozenset({Kind.PUBLISH.label})
-    if compile_pattern(topic) is None:
+    if canonical_pattern(topic).levels is None:
         return Selection(topics=frozenset({topic}), kinds=kinds)
     return Selection(patterns=(topic,), kinds=kinds)
 

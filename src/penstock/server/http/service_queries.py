@@ -21,7 +21,11 @@ async def list_services(
     async with broker.shared(ListGate).places:
         subscribers = await _subscribers(context)
         found: list[Service] = []
-        async for name in in_slices(sorted({*services, *subscribers, *services.elsewhere})):
+        names = {*services, *subscribers}
+        async for name in in_slices(services.elsewhere):
+            if services.elsewhere.nodes(name):
+                names.add(name)
+        async for name in in_slices(sorted(names)):
             path = f"/{name}"
             if path < query.after or not may_see(principal, name):
                 continue
@@ -31,7 +35,8 @@ async def list_services(
                 ServiceNode(node, each.servers, each.subscribers)
                 for node, each in services.elsewhere.nodes(name).items()
             ]
-            servers = len(services.servers(name))
+            able = services.servers(name)
+            servers = len(able)
             if servers or subscribers[name]:
                 nodes.append(ServiceNode(own, servers, subscribers[name]))
             nodes.sort(key=lambda each: each.node)
@@ -40,7 +45,7 @@ async def list_services(
                     path,
                     sum(each.servers for each in nodes),
                     sum(each.subscribers for each in nodes),
-                    services.pending(name),
+                    services.pending(able),
                     nodes,
                 )
             )

@@ -18,7 +18,7 @@ import structlog
 
 from penstock._kernels.crc32c import crc32c
 from penstock.limits import TOPIC_HORIZONS_NAMES_MAX
-from penstock.patterns import compile_pattern, covers, overlaps
+from penstock.patterns import canonical_pattern, compile_pattern, covers, overlaps
 from penstock.ports.text_columns import name_list, text_column
 from penstock.storage.arrow.format.file_names import HORIZONS
 from penstock.storage.files import Files
@@ -147,7 +147,7 @@ class TopicHorizons:
 
     def of_pattern(self, pattern: str) -> int:
         """Return an offset below which the messages of all topics of a pattern have expired."""
-        if compile_pattern(pattern) is None:
+        if canonical_pattern(pattern).levels is None:
             return self.of(pattern)
         return max(
             (
