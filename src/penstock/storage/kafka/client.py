@@ -20,6 +20,7 @@ __all__ = [
     "REMOVED",
     "Connection",
     "Consumers",
+    "NoAnswer",
     "PartitionTail",
     "RecordReader",
     "RecordsRemoved",
@@ -41,6 +42,10 @@ _TAIL_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 0.02
 _NOWHERE: Final = (-1, -1)
 _Answer = TypeVar("_Answer")
+
+
+class NoAnswer(OSError):
+    """Kafka did not answer in time."""
 
 
 class RecordsRemoved(Exception):
@@ -86,7 +91,7 @@ class Connection:
         """Return the error of an answer that did not come in time, with the last known reason."""
         recent = time.monotonic() - self._reason_at < seconds + 10
         reason = f": {self._reason}" if self._reason and recent else ""
-        return failure(f"no answer for {seconds:g} seconds{reason}")
+        return NoAnswer(errno.EIO, f"Kafka: no answer for {seconds:g} seconds{reason}")
 
     def admin(self) -> AdminClient:
         """Return a client for topics and their settings."""

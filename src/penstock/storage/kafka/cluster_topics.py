@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from penstock.errors import CannotReadKafka, KafkaUnusable
+from penstock.errors import CannotReadKafka, KafkaNotReached, KafkaUnusable
 from penstock.limits import (
     KAFKA_OPEN_SECONDS_MAX,
     KAFKA_READ_SECONDS_MAX,
@@ -197,10 +197,10 @@ def _ask(
                 raise KafkaUnusable(bootstrap, error.str(), _REMEDY) from failed
             if left <= 0:
                 reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or error.str()
-                raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+                raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
         except TimeoutError as failed:
             reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or ""
-            raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+            raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
         time.sleep(_RETRY_SECONDS)
 
 
@@ -249,7 +249,7 @@ def create_topics(admin: AdminClient, options: KafkaOptions, topics: list[NewTop
                 raise KafkaUnusable(
                     options.bootstrap, error.str(), f"create {topic!r} yourself"
                 ) from failed
-            raise KafkaUnusable(options.bootstrap, "no answer", _REMEDY) from failed
+            raise KafkaNotReached(options.bootstrap, "no answer", _REMEDY) from failed
     names = [each.topic for each in topics]
     deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
     while time.monotonic() < deadline:  # brokers learn of a new topic one after the other
