@@ -195,6 +195,11 @@ KAFKA_SESSIONS_REMOVED_MAX: Final = 10_000
 """Records of clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
+KAFKA_AGAIN_SECONDS_MAX: Final = 2.0
+"""How long Kafka is asked again about a partition for which it did not answer."""
+KAFKA_PAUSE_SECONDS_MIN: Final = 5.0
+KAFKA_PAUSE_SECONDS_MAX: Final = 60.0
+"""Shortest and longest pause before that. Each pause is twice as long as the one before it."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
 """How long a broker that stops waits for Kafka: what waits longer has failed."""
 KAFKA_READERS_KEPT_MAX: Final = 4
@@ -220,6 +225,8 @@ KAFKA_PARTITIONS_SECONDS: Final = 1.0
 """How often a node looks for partitions of new nodes."""
 KAFKA_STILL_SECONDS: Final = 5.0
 """A consumer that gets nothing for so long, though there is something to read, is replaced."""
+KAFKA_CHECK_SECONDS_MAX: Final = 5.0
+"""How long the thread that reads other partitions asks for their ends, before it reads on."""
 KAFKA_WATCH_SECONDS: Final = 1.0
 """How often the event loop looks whether the partitions of other nodes are read."""
 KAFKA_HANG_SECONDS_MAX: Final = 30.0

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock.core.answers import is_safe
 from penstock.errors import (
+    KafkaNotReached,
     KafkaUnusable,
     LogDamaged,
     LogUnavailable,
@@ -45,8 +47,9 @@ from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
 from penstock.storage.kafka.state import StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
+from tests.support.commands import Commands
 from tests.support.publishes import publish
-from tests.support.written_log import START_US, message
+from tests.support.written_log import START_US, WrittenLog, message
 from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
 
@@ -798,8 +801,57 @@ def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_a_start_without_kafka_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
-    with pytest.raises(KafkaUnusable, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
+    with pytest.raises(KafkaNotReached, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
         KafkaLog(KafkaOptions("127.0.0.1:1", "t"))
+
+
+def test_a_start_without_kafka_ends_so_that_the_service_is_started_again(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """systemd does not restart it after an exit code of 2: an operator must act then."""
+    monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
+    given = ["log", "export", "--data", tmp_path, "--to", "kafka://127.0.0.1:1/t"]
+    with WrittenLog(tmp_path) as written:
+        written.put_many(1)
+    done = commands.run(*given)
+    assert done.code == 75, done
+    assert "no answer" in done.err
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_start_that_fails_says_whether_kafka_has_answered(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """As with a partition that has no leader while other Kafka brokers start."""
+    create(options, **{"max.message.bytes": "67108864"})
+
+    def bounds(_: RecordReader, *_args: object, **_more: object) -> tuple[int, int]:
+        if answers:
+            raise OSError(errno.EIO, "Kafka: refused")
+        raise Connection(options).timed_out(10)
+
+    monkeypatch.setattr(RecordReader, "bounds", bounds)
+    with pytest.raises(KafkaUnusable) as failed:
+        KafkaLog(options)
+    assert isinstance(failed.value, KafkaNotReached) is not answers
+
+
+def test_a_node_does_not_start_without_the_ends_of_all_partitions(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of the others would be delivered twice, or not at all."""
+
+    def no_answer(_: KafkaPartition) -> int:
+        raise Connection(options).timed_out(10)
+
+    async def use() -> None:
+        other, node = KafkaLog(dataclasses.replace(options, node=1)), KafkaLog(options)
+        async with attached(other), attached(node):
+            monkeypatch.setattr(KafkaPartition, "load_bounds", no_answer)
+            with pytest.raises(KafkaNotReached, match="no answer for 10 seconds"):
+                node.follow(cast("Follower", Target()))
+
+    run(use())
 
 
 def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOptions) -> None:
