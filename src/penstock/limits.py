@@ -193,6 +193,9 @@ KAFKA_SESSIONS_MAX: Final = 100_000
 """Records in the state topic of clients that may resume; above it the oldest are removed."""
 KAFKA_SESSIONS_REMOVED_MAX: Final = 10_000
 """Records of clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
+KAFKA_TOPICS_FORGOTTEN_MAX: Final = 10_000
+"""Deleted topics that a node removes from the state topic each LOG_RETENTION_SECONDS, as long as
+there are more than TOPICS_REMOVED_MAX."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
 KAFKA_AGAIN_SECONDS_MAX: Final = 2.0

@@ -45,7 +45,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
-from penstock.storage.kafka.state import StateTopic
+from penstock.storage.kafka.state import TOPIC, StateTopic, TopicState
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.commands import Commands
 from tests.support.publishes import publish
@@ -451,6 +451,46 @@ def test_a_state_of_a_client_with_a_lower_claim_does_not_count(options: KafkaOpt
         state.close()
 
 
+def test_the_oldest_deleted_topics_are_forgotten(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_state, "TOPICS_REMOVED_MAX", 2)
+    other = dataclasses.replace(options, node=1)
+
+    async def remove(used: Attached, *names: str) -> None:
+        for name in names:
+            used.storage.add_topic(name, bytes(16))
+            await used.safe(used.storage.remove_topic(name))
+
+    async def use() -> None:
+        node, second = KafkaLog(options), KafkaLog(other)
+        async with attached(node) as used, attached(second) as writer:
+            await remove(writer, "theirs")
+            await remove(used, "a", "b", "c")
+            assert node._changes._removed == {"a", "b", "c"}
+            node._changes.forget()
+            assert not node._changes._removed, "the state topic has them"
+            node._state.refresh()
+            left = node._state.all(TOPIC, TopicState)
+            assert sorted(left) == ["b", "c", "theirs"], "the node that deleted it runs"
+            second._changes.forget()
+
+            def names() -> list[str]:
+                node._changes.forget()
+                return sorted(node._state.all(TOPIC, TopicState))
+
+            await used.until(lambda: names() == ["b", "c"])
+            node._changes.forget()
+            assert sorted(node._state.all(TOPIC, TopicState)) == ["b", "c"]
+            used.storage.add_topic("a", bytes(16))
+            await used.put("a")
+        async with attached(KafkaLog(options)) as used:
+            assert sorted(used.storage.deleted_topics) == ["b", "c"]
+            assert [each.name for each in used.storage.known_topics] == ["a"]
+
+    run(use())
+
+
 def test_records_of_the_state_topic_without_a_key_are_passed_over(options: KafkaOptions) -> None:
     create(options, state="delete")  # a compacted topic takes no such records
     stranger = Producer({"bootstrap.servers": options.bootstrap})
@@ -630,6 +670,24 @@ def test_records_that_a_new_leader_does_not_show_yet_are_waited_for(
             assert own.offset_after_place(own.first_place) == 0
 
     run(fill())
+    run(use())
+
+
+def test_places_that_a_scan_notes_are_limited(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "KAFKA_ANCHORS_MAX", 4)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for _ in range(12):
+                await used.put("a")
+        async with attached(KafkaLog(options)) as used:
+            own = cast("KafkaLog", used.storage)._own
+            for _ in range(2):
+                assert [each["offset"] for each in used.rows()] == list(range(12))
+                assert len(own._anchors) <= 4
+
     run(use())
 
 

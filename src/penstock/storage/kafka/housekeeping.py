@@ -16,6 +16,7 @@ from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
 from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import StateTopic
+from penstock.storage.kafka.topic_changes import TopicChanges
 
 __all__ = ["Housekeeping"]
 
@@ -38,6 +39,7 @@ class Housekeeping:
         partitions: Mapping[int, KafkaPartition],
         nodes: Nodes,
         sessions: KafkaSessions,
+        topics: TopicChanges,
         *,
         location: str,
         owns: Callable[[], bool],
@@ -46,6 +48,7 @@ class Housekeeping:
         self._partitions = partitions
         self._nodes = nodes
         self._sessions = sessions
+        self._topics = topics
         self._location = location
         self._owns = owns
         self._thread = ReadingThread(
@@ -81,6 +84,8 @@ class Housekeeping:
                 self._report()
                 self._look()
                 self._sessions.remove_expired()
+                self._thread.step()
+                self._topics.forget()
             except OSError as error:
                 log.warning("kafka not reached", log=self._location, error=str(error))
             except Replaced:

@@ -171,6 +171,7 @@ class KafkaLog:
             self._partitions,
             self._nodes,
             self.sessions,
+            self._changes,
             location=options.location,
             owns=self._owns,
         )

@@ -265,14 +265,7 @@ class KafkaPartition:
 
     def _note(self, record: LogRecord) -> None:
         """Add a record to the anchors, and to the cache."""
-        anchor = _Anchor(record.base_offset, record.end_offset, record.place)
-        with self._lock:
-            anchors = self._anchors
-            index = bisect_left(anchors, anchor)
-            if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
-                anchors.insert(index, anchor)
-            if len(anchors) > KAFKA_ANCHORS_MAX:
-                del anchors[1:-1:2]  # every other one; records between the rest are searched
+        self._note_place(record)
         if isinstance(record, RowGroupRecord):
             self._cache.put(self.number, record)
         else:
@@ -451,9 +444,12 @@ class KafkaPartition:
         """Add a record to the anchors, but not to the cache."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
-            index = bisect_left(self._anchors, anchor)
-            if index == len(self._anchors) or self._anchors[index] != anchor:
-                self._anchors.insert(index, anchor)
+            anchors = self._anchors
+            index = bisect_left(anchors, anchor)
+            if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
+                anchors.insert(index, anchor)
+            if len(anchors) > KAFKA_ANCHORS_MAX:
+                del anchors[1:-1:2]  # every other one; records between the rest are searched
 
     # --- Walking ----------------------------------------------------------------------------------
 
