@@ -211,6 +211,9 @@ KAFKA_RECORD_BYTES_MIN: Final = 4 * MIB
 """Least `max.message.bytes` of the topic: a message with all its headers must fit."""
 KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
 """`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
+KAFKA_STATE_RECORD_BYTES_MAX: Final = 4 * MIB
+"""`max.message.bytes` of a state topic that Penstock creates: the state of a consumer group with
+GROUP_UNACKED_MAX messages that are not contiguous fits."""
 KAFKA_BLOCK_ROWS_MAX: Final = 8192
 """Messages of one record of Kafka."""
 KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB

@@ -31,8 +31,20 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OperatorError,
 )
-from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, KeptSession, PartitionRange, Stored
+from penstock.limits import (
+    GROUP_DEAD_MAX,
+    GROUP_PARTITIONS_MAX,
+    GROUP_UNACKED_MAX,
+    KAFKA_STEPS_BACK_MIN,
+)
+from penstock.ports import (
+    Follower,
+    GroupProgress,
+    KeptSession,
+    PartitionRange,
+    PendingRun,
+    Stored,
+)
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
@@ -449,6 +461,33 @@ def test_a_state_of_a_client_with_a_lower_claim_does_not_count(options: KafkaOpt
         assert state.get("session/c") == kept_session(claim=1)
     finally:
         state.close()
+
+
+def test_the_largest_state_of_a_group_is_stored(options: KafkaOptions) -> None:
+    first = 1 << 62
+    pending = tuple(PendingRun(first + 2 * row, 1, 5) for row in range(GROUP_UNACKED_MAX))
+    dead = tuple(range(first, first + GROUP_DEAD_MAX))
+    partitions = dict.fromkeys(range(GROUP_PARTITIONS_MAX), first)
+    progress = GroupProgress(0, pending, dead, partitions=partitions, used=True)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            used.storage.groups.commit("job", partitions, progress=progress)
+        async with attached(KafkaLog(options)) as used:
+            found = used.storage.groups.load("job")
+            assert found is not None
+            assert found.progress is not None
+            assert (found.progress.pending, found.progress.dead) == (pending, dead)
+
+    run(use())
+
+
+def test_a_state_topic_with_small_records_is_told(options: KafkaOptions) -> None:
+    create(options, **{"max.message.bytes": "67108864"})
+    with capture_logs() as events:
+        KafkaLog(options).close()
+    (told,) = [each for each in events if each["event"] == "state topic with small records"]
+    assert told["topic"] == options.state_topic
 
 
 def test_the_oldest_deleted_topics_are_forgotten(

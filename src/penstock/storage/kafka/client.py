@@ -12,7 +12,12 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.limits import KAFKA_READ_SECONDS_MAX, KAFKA_READERS_KEPT_MAX, MIB
+from penstock.limits import (
+    KAFKA_READ_SECONDS_MAX,
+    KAFKA_READERS_KEPT_MAX,
+    KAFKA_STATE_RECORD_BYTES_MAX,
+    MIB,
+)
 from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
@@ -109,8 +114,13 @@ class Connection:
         return Producer(self._config(own), logger=_LOGGER)
 
     def idempotent(self) -> Producer:
-        """Return a producer for records outside transactions."""
-        own = {"linger.ms": 0, "acks": "all", "enable.idempotence": True}
+        """Return a producer for records of the state topic outside transactions."""
+        own = {
+            "linger.ms": 0,
+            "acks": "all",
+            "enable.idempotence": True,
+            "message.max.bytes": KAFKA_STATE_RECORD_BYTES_MAX,
+        }
         return Producer(self._config(own), logger=_LOGGER)
 
     @contextlib.contextmanager

@@ -23,6 +23,7 @@ from penstock.limits import (
     KAFKA_READ_SECONDS_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORD_BYTES_MIN,
+    KAFKA_STATE_RECORD_BYTES_MAX,
 )
 from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.options import KafkaOptions
@@ -231,7 +232,15 @@ def _create_both(admin: AdminClient, options: KafkaOptions) -> None:
                 "retention.bytes": _FOREVER if size is None else str(size),
             },
         ),
-        NewTopic(options.state_topic, 1, _BROKER_DEFAULT, config={"cleanup.policy": "compact"}),
+        NewTopic(
+            options.state_topic,
+            1,
+            _BROKER_DEFAULT,
+            config={
+                "cleanup.policy": "compact",
+                "max.message.bytes": str(KAFKA_STATE_RECORD_BYTES_MAX),
+            },
+        ),
     ]
     create_topics(admin, options, topics)
 
@@ -270,6 +279,14 @@ def _check_state(options: KafkaOptions, state: dict[str, Any]) -> None:
             options.bootstrap,
             f"topic {options.state_topic!r} has cleanup.policy {state['cleanup.policy']!r}",
             "set it to 'compact': otherwise Kafka removes topics and offsets of groups",
+        )
+    if int(state["max.message.bytes"]) < KAFKA_STATE_RECORD_BYTES_MAX:
+        log.warning(
+            "state topic with small records",
+            topic=options.state_topic,
+            max_message_bytes=int(state["max.message.bytes"]),
+            hint=f"set max.message.bytes to {KAFKA_STATE_RECORD_BYTES_MAX}: otherwise the state of "
+            "a consumer group with many unacknowledged messages may not be stored",
         )
 
 
