@@ -18,6 +18,7 @@ from penstock.limits import (
     KAFKA_STATE_RECORD_BYTES_MAX,
     MIB,
 )
+from penstock.storage.kafka.calls import Calls
 from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
@@ -73,6 +74,8 @@ class Connection:
         self.options = options
         self.closing = Closing(options.location)
         """Closes the clients, so that none is waited for."""
+        self.calls = Calls()
+        """The calls that have not returned."""
         self._reason = ""
         self._reason_at = 0.0
 
@@ -208,7 +211,8 @@ class RecordReader:
         while True:
             left = deadline - time.monotonic()
             try:
-                answer = request(max(left, 0.1))
+                with self._connection.calls.noted():
+                    answer = request(max(left, 0.1))
             except KafkaException as error:
                 if not error.args[0].retriable() and error.args[0].code() not in _MOVING:
                     raise failure(error) from error
@@ -235,7 +239,8 @@ class RecordReader:
         """
         consumer = self._consumer
         try:
-            consumer.assign([TopicPartition(topic, partition, offset)])
+            with self._connection.calls.noted():
+                consumer.assign([TopicPartition(topic, partition, offset)])
             deadline = time.monotonic() + seconds_max
             while True:
                 for message in self._next():
@@ -260,8 +265,9 @@ class RecordReader:
 
     def _next(self) -> list[Message]:
         """Wait for a record, and return it with those that have been fetched too."""
-        message = self._consumer.poll(_POLL_SECONDS)
-        return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
+        with self._connection.calls.noted():
+            message = self._consumer.poll(_POLL_SECONDS)
+            return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
 
     def first(
         self,

@@ -7,7 +7,6 @@ transaction of Kafka, and a row group is a record. See docs/kafka.md.
 import dataclasses
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import structlog
@@ -20,9 +19,9 @@ from penstock.limits import (
     KAFKA_BLOCK_BYTES_MAX,
     KAFKA_BLOCK_ROWS_MAX,
     KAFKA_NAMES_BYTES,
+    KAFKA_READ_SECONDS_MAX,
     KAFKA_ROW_BYTES,
     KAFKA_WATCH_SECONDS,
-    LOG_READERS,
     MESSAGE_HEADERS_BYTES_MAX,
 )
 from penstock.ports import (
@@ -57,6 +56,7 @@ from penstock.storage.kafka.nodes import Nodes
 from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.reader import KafkaReader
+from penstock.storage.kafka.reader_threads import ReaderThreads
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import Heads, RowGroupRecord
 from penstock.storage.kafka.scanner import KafkaScanner
@@ -147,7 +147,7 @@ class KafkaLog:
         """The kept session numbers of this node."""
         self.stored_counts = KafkaStoredCounts(self._state, options.node)
         """The kept bytes of principals in the log."""
-        self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
+        self._threads = ReaderThreads(options.location)
         self._reader = self._new_reader(own)
         self.sessions = KafkaSessions(
             self._state, self._threads, self._appends.post, node=options.node
@@ -282,6 +282,8 @@ class KafkaLog:
             self._housekeeping.watch()
             if self._committer.watch():
                 self._appends.end_attempt()
+            self._connection.calls.watch()
+            self._threads.replace(self._connection.calls.hanging)
             self._connection.closing.report()
 
         self._appends.call_later(KAFKA_WATCH_SECONDS, watch)
@@ -296,7 +298,7 @@ class KafkaLog:
         self._housekeeping.stop()
         self._appends.close()
         self._committer.stop()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.close(KAFKA_READ_SECONDS_MAX)
         if not self._is_lost:
             self.services.clear()
         self._disconnect()
@@ -359,7 +361,12 @@ class KafkaLog:
     @property
     def follow_problem(self) -> str | None:
         """See ports.Storage."""
-        return self._follower.status.problem or self._connection.closing.problem
+        return (
+            self._follower.status.problem
+            or self._connection.closing.problem
+            or self._connection.calls.problem
+            or self._threads.problem
+        )
 
     def status(self) -> StorageStatus:
         """See ports.Storage: Kafka's files are not visible."""

@@ -353,7 +353,8 @@ class StateTopic:
 
         producer = self._produce(key, value, delivered)
         try:
-            producer.flush(KAFKA_READ_SECONDS_MAX)
+            with self._connection.calls.noted():
+                producer.flush(KAFKA_READ_SECONDS_MAX)
         except KafkaException as error:
             raise failure(error) from error
         if not done.is_set():
