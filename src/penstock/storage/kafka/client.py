@@ -113,6 +113,7 @@ class Connection:
             "transactional.id": self.options.transactional_id,
             "message.max.bytes": record_bytes_max,
             "message.timeout.ms": 0,  # the committer decides how long to wait
+            "queue.buffering.max.messages": 0,  # no limit: changes of all topics may be in a commit
         }
         return Producer(self._config(own), logger=_LOGGER)
 
