@@ -222,7 +222,10 @@ KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB
 It was faster than 4 MiB in one pair of runs; see docs/performance.md.
 """
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
-"""Groups of all partitions kept in memory, for subscribers that are a little behind."""
+"""Groups of all partitions kept in memory, for subscribers that are a little behind; at most
+INDEX_CACHE_SHARE of the budget."""
+KAFKA_AHEAD_BYTES_MAX: Final = 16 * MIB
+"""Records that one consumer of librdkafka fetches ahead."""
 KAFKA_FOLLOW_BYTES_MAX: Final = 16 * MIB
 """Row groups of other nodes that wait for the event loop; one more may have any size."""
 KAFKA_FOLLOW_RETRY_SECONDS: Final = 1.0
@@ -716,7 +719,8 @@ INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 REPLAY_FIXED_BYTES: Final = 16 * MIB
 """Row groups of CATCH_UP_FETCHES_MAX concurrent reads of the log."""
 INDEX_CACHE_SHARE: Final = 1 / 16
-"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX."""
+"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX. With the log on
+Kafka, for row groups, at most KAFKA_CACHE_BYTES_MAX."""
 
 # --- Session numbers --------------------------------------------------------------------------
 SESSION_NUMBERS_BLOCK: Final = 10_000

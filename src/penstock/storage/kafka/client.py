@@ -13,9 +13,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from penstock.limits import (
+    KAFKA_AHEAD_BYTES_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_READERS_KEPT_MAX,
     KAFKA_STATE_RECORD_BYTES_MAX,
+    KIB,
     MIB,
 )
 from penstock.storage.kafka.calls import Calls
@@ -38,8 +40,6 @@ _LOGGER: Final = logging.getLogger("penstock.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
 _LOGGER.propagate = False  # the log's own events say what failed, and which partition
 _FETCH_BYTES: Final = 4 * MIB
-_QUEUED_KIB: Final = 16 * 1024
-"""Records that a consumer fetches ahead."""
 _CONSUMED: Final = 64
 """Records that are taken from a consumer at a time."""
 _POLL_SECONDS: Final = 0.5
@@ -142,7 +142,7 @@ class Connection:
         own = {
             "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
-            "queued.max.messages.kbytes": _QUEUED_KIB,
+            "queued.max.messages.kbytes": KAFKA_AHEAD_BYTES_MAX // KIB,
             # A read elsewhere waits for the fetch that is under way.
             "fetch.wait.max.ms": fetch_wait_ms,
             "enable.auto.commit": False,
