@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.errors import LogError, OffsetPastEnd
 from penstock.limits import KAFKA_READ_SECONDS_MAX, KAFKA_RECORD_BYTES_MIN
 from penstock.ports import Fetched, Follower, LogReader, Stored
-from penstock.storage.kafka import follower, housekeeping
+from penstock.storage.kafka import follower, housekeeping, reading_thread
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
 from tests.unit.storage.test_port import Attached, attached, run
@@ -99,6 +99,7 @@ def test_a_partition_without_a_leader_delays_no_commit_no_delivery_and_no_report
 ) -> None:
     monkeypatch.setattr(housekeeping, "LOG_RETENTION_SECONDS", REPORT_SECONDS)
     monkeypatch.setattr(follower, "KAFKA_STILL_SECONDS", REPORT_SECONDS)
+    monkeypatch.setattr(reading_thread, "KAFKA_UNFOLLOWED_SECONDS_MAX", 5.0)
     others = [dataclasses.replace(options, node=number) for number in (1, 2)]
 
     async def use() -> None:
@@ -118,7 +119,7 @@ def test_a_partition_without_a_leader_delays_no_commit_no_delivery_and_no_report
             async with attached(await asyncio.to_thread(KafkaLog, others[1])) as third:
                 await third.put("b")
                 await used.until(lambda: target.offsets[2] == [0, 1])
-            await used.until(lambda: node.follow_problem is None)
+            await used.until(lambda: not node._follower.status.late[2])
 
     run(use())
 
@@ -144,6 +145,10 @@ async def observe(used: Attached, writer: Attached, target: Target) -> None:
         for each in behind:
             assert not each.done()
             each.cancel()
+    following = node.status().following
+    assert following is not None
+    assert following.late == {-1: False, 1: False, 2: True}
+    assert node.follow_problem is None, "no other node could read it"
     slowest = {name: max(found) for name, found in seconds.items()}
     for name in ("commit", "delivery", "report", "read"):
         assert slowest[name] < PROMPT_SECONDS, slowest

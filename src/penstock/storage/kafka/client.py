@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from penstock.limits import (
+    KAFKA_AGAIN_SECONDS_MAX,
     KAFKA_AHEAD_BYTES_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_READERS_KEPT_MAX,
@@ -201,6 +202,12 @@ class RecordReader:
         """Return the partitions of a topic; raise OSError."""
         found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left))
         return sorted(found.topics[topic].partitions)
+
+    def has_leader(self, topic: str, partition: int) -> bool:
+        """Return whether a Kafka broker leads a partition at the moment; raise OSError."""
+        seconds_max = KAFKA_AGAIN_SECONDS_MAX
+        found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left), seconds_max)
+        return bool(found.topics[topic].partitions[partition].leader >= 0)
 
     def _ask(
         self,

@@ -369,7 +369,7 @@ class PartitionFollower:
         A consumer may stop fetching a partition whose leader moved; a new consumer fetches it. A
         partition that has no leader is left out: a new consumer would not get its records either.
         """
-        behind = {}
+        behind, failed = {}, []
         deadline = time.monotonic() + KAFKA_CHECK_SECONDS_MAX
         for number, place in list(self._places.items()):
             if time.monotonic() > deadline:
@@ -377,8 +377,10 @@ class PartitionFollower:
             try:
                 end = self._end_place(number)
             except NotAsked:
+                failed.append(number)
                 continue
             except OSError as error:
+                failed.append(number)
                 self._thread.note(error.strerror or str(error))
                 log.warning(
                     "partition not reached",
@@ -392,10 +394,24 @@ class PartitionFollower:
                 self._thread.step()
             else:
                 self._thread.step(number)
+        self._thread.leaderless = self._leaderless(failed)
         still = [number for number, place in behind.items() if self._behind.get(number) == place]
         self._behind = {} if still else behind
         if still:
             raise OSError(errno.EIO, f"Kafka: no records of partitions {still}, though it has some")
+
+    def _leaderless(self, numbers: Iterable[int]) -> list[int]:
+        """Return those partitions that have no leader, none if Kafka does not answer."""
+        found = []
+        try:
+            for number in numbers:
+                partition = self._partitions.get(number)
+                if partition is not None and not partition.has_leader():
+                    found.append(number)
+                self._thread.step()
+        except OSError:
+            return []
+        return found
 
     def _end_place(self, number: int) -> int:
         """Ask Kafka for the place after the last record of a partition; raise OSError."""

@@ -186,6 +186,11 @@ class KafkaPartition:
         with self._asking() as reader:
             return reader.bounds(self._topic, self.number, seconds_max=seconds_max)[1]
 
+    def has_leader(self) -> bool:
+        """Ask Kafka whether one of its brokers leads the partition."""
+        with self._consumers.take() as reader:
+            return reader.has_leader(self._topic, self.number)
+
     def committed_end(self, place: int) -> int:
         """Ask Kafka for the end of the last message; records before `place` were read already.
 

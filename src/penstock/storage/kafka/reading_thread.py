@@ -7,7 +7,7 @@ earlier one ends when its call returns: its next step raises Replaced.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -55,6 +55,8 @@ class ReadingThread:
         self._still_seconds = 0.0  # as the event loop counts
         self._read_at: dict[int, float] = {}  # by partition
         self._reason = ""
+        self.leaderless: Collection[int] = ()
+        """Partitions that no node can read, so that clients need no other node."""
         self.replaced = 0
         """Consumers and threads that were replaced since the start."""
 
@@ -104,8 +106,9 @@ class ReadingThread:
 
     @property
     def problem(self) -> str | None:
-        """Why a partition has not been read for a while; None if all are."""
-        late = [number for number, is_late in self.late().items() if is_late]
+        """Why a partition with a leader has not been read for a while; None if all are."""
+        leaderless = self.leaderless
+        late = [each for each, is_late in self.late().items() if is_late and each not in leaderless]
         if not late:
             return None
         names = ", ".join("the state topic" if each < 0 else f"partition {each}" for each in late)
