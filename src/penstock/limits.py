@@ -193,8 +193,16 @@ KAFKA_SESSIONS_MAX: Final = 100_000
 """Records in the state topic of clients that may resume; above it the oldest are removed."""
 KAFKA_SESSIONS_REMOVED_MAX: Final = 10_000
 """Records of clients that a node removes from the state topic each LOG_RETENTION_SECONDS."""
+KAFKA_TOPICS_FORGOTTEN_MAX: Final = 10_000
+"""Deleted topics that a node removes from the state topic each LOG_RETENTION_SECONDS, as long as
+there are more than TOPICS_REMOVED_MAX."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
+KAFKA_AGAIN_SECONDS_MAX: Final = 2.0
+"""How long Kafka is asked again about a partition for which it did not answer."""
+KAFKA_PAUSE_SECONDS_MIN: Final = 5.0
+KAFKA_PAUSE_SECONDS_MAX: Final = 60.0
+"""Shortest and longest pause before that. Each pause is twice as long as the one before it."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
 """How long a broker that stops waits for Kafka: what waits longer has failed."""
 KAFKA_READERS_KEPT_MAX: Final = 4
@@ -203,6 +211,9 @@ KAFKA_RECORD_BYTES_MIN: Final = 4 * MIB
 """Least `max.message.bytes` of the topic: a message with all its headers must fit."""
 KAFKA_RECORD_BYTES_MAX: Final = 64 * MIB
 """`max.message.bytes` of a topic that Penstock creates; Kafka takes requests of 100 MiB."""
+KAFKA_STATE_RECORD_BYTES_MAX: Final = 4 * MIB
+"""`max.message.bytes` of a state topic that Penstock creates: the state of a consumer group with
+GROUP_UNACKED_MAX messages that are not contiguous fits."""
 KAFKA_BLOCK_ROWS_MAX: Final = 8192
 """Messages of one record of Kafka."""
 KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB
@@ -211,7 +222,10 @@ KAFKA_BLOCK_BYTES_MAX: Final = 512 * KIB
 It was faster than 4 MiB in one pair of runs; see docs/performance.md.
 """
 KAFKA_CACHE_BYTES_MAX: Final = 64 * MIB
-"""Groups of all partitions kept in memory, for subscribers that are a little behind."""
+"""Groups of all partitions kept in memory, for subscribers that are a little behind; at most
+INDEX_CACHE_SHARE of the budget."""
+KAFKA_AHEAD_BYTES_MAX: Final = 16 * MIB
+"""Records that one consumer of librdkafka fetches ahead."""
 KAFKA_FOLLOW_BYTES_MAX: Final = 16 * MIB
 """Row groups of other nodes that wait for the event loop; one more may have any size."""
 KAFKA_FOLLOW_RETRY_SECONDS: Final = 1.0
@@ -220,6 +234,8 @@ KAFKA_PARTITIONS_SECONDS: Final = 1.0
 """How often a node looks for partitions of new nodes."""
 KAFKA_STILL_SECONDS: Final = 5.0
 """A consumer that gets nothing for so long, though there is something to read, is replaced."""
+KAFKA_CHECK_SECONDS_MAX: Final = 5.0
+"""How long the thread that reads other partitions asks for their ends, before it reads on."""
 KAFKA_WATCH_SECONDS: Final = 1.0
 """How often the event loop looks whether the partitions of other nodes are read."""
 KAFKA_HANG_SECONDS_MAX: Final = 30.0
@@ -717,7 +733,8 @@ INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 REPLAY_FIXED_BYTES: Final = 16 * MIB
 """Row groups of CATCH_UP_FETCHES_MAX concurrent reads of the log."""
 INDEX_CACHE_SHARE: Final = 1 / 16
-"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX."""
+"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX. With the log on
+Kafka, for row groups, at most KAFKA_CACHE_BYTES_MAX."""
 
 # --- Session numbers --------------------------------------------------------------------------
 SESSION_NUMBERS_BLOCK: Final = 10_000

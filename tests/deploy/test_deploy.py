@@ -15,6 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import penstock
+from penstock.cli.main import EXIT_OPERATOR, EXIT_TEMPORARY
+from penstock.limits import KAFKA_READ_SECONDS_MAX
 from tests.support.commands import Commands
 from tests.support.http_live import HttpBroker
 from tools.image_steps import FILE, Steps, context_files, steps
@@ -179,6 +181,15 @@ def test_the_unit_waits_longer_than_the_broker_takes_to_stop() -> None:
     settings = tomllib.loads((DEPLOY / "systemd" / "penstock.toml").read_text())
     assert wait > settings.get("limits", {}).get("stop_seconds_max", 5)
     assert settings["data"]["folder"] == "/var/lib/penstock"
+
+
+def test_the_unit_starts_again_as_long_as_kafka_does_not_answer() -> None:
+    found = dict(re.findall(r"^([A-Za-z]+)=([\w-]+)$", UNIT.read_text(), re.MULTILINE))
+    assert found["Restart"] == "on-failure"
+    assert found["RestartPreventExitStatus"] == str(EXIT_OPERATOR) != str(EXIT_TEMPORARY)
+    seconds = KAFKA_READ_SECONDS_MAX + int(found["RestartSec"])  # of an attempt, at least
+    attempts = int(found["StartLimitIntervalSec"]) / seconds
+    assert int(found["StartLimitBurst"]) > attempts, "systemd would give up"
 
 
 def test_the_image_is_built_in_stages_and_runs_without_root() -> None:

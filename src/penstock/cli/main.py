@@ -1,7 +1,8 @@
 """The `penstock` command: its subcommands and its exit codes.
 
-The exit code is 0 for success, 2 with one line on standard error if the operator must act, 130 if
-interrupted, and 70 with one line for a bug in Penstock. It is 1 if a command did only part of its
+The exit code is 0 for success, 2 with one line on standard error if the operator must act, 75 if
+Kafka did not answer when the broker started, 130 if interrupted, and 70 with one line for a bug in
+Penstock. It is 1 if a command did only part of its
 work or found problems: part of a log cannot be read, too few messages arrived, messages were lost,
 a configuration has problems.
 """
@@ -20,7 +21,7 @@ try:
     from penstock.cli.common.extras import missing_extra
     from penstock.cli.common.failure import EXIT_INTERRUPTED, CommandFailed
     from penstock.cli.lazy_command import DefaultGroup, LazyCommand, add_commands
-    from penstock.errors import InvalidConfig, LogError, OperatorError
+    from penstock.errors import InvalidConfig, KafkaNotReached, LogError, OperatorError
 except KeyboardInterrupt:  # an interrupt during these imports
     sys.exit(130)
 
@@ -28,6 +29,7 @@ __all__ = ["command_line", "main"]
 
 EXIT_OPERATOR: Final = 2
 EXIT_FAULT: Final = 70  # EX_SOFTWARE of sysexits.h
+EXIT_TEMPORARY: Final = 75  # EX_TEMPFAIL: another start may succeed
 DEBUG_VARIABLE: Final = "PENSTOCK_DEBUG"
 _LASTING: Final = frozenset({"serve", "pipeline", "console"})
 """Commands that run until they are stopped."""
@@ -185,6 +187,8 @@ def main() -> None:
         for problem in error.problems[:-1]:
             _print_error(str(problem))
         _fail(str(error.problems[-1]))
+    except KafkaNotReached as error:
+        _fail(str(error), EXIT_TEMPORARY)
     except (OperatorError, LogError) as error:
         _fail(str(error))
     except _PARSER_ERROR as error:

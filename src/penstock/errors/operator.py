@@ -17,6 +17,7 @@ __all__ = [
     "CertificateUnusable",
     "ConfigError",
     "InvalidConfig",
+    "KafkaNotReached",
     "KafkaUnusable",
     "LogFormatTooNew",
     "LogInUse",
@@ -168,6 +169,10 @@ class KafkaUnusable(OperatorError):
     bootstrap: str
     reason: str
     remedy: str
+
+
+class KafkaNotReached(KafkaUnusable):
+    """Kafka did not answer when the broker started; a later start may succeed."""
 
 
 class NodeTakenOver(OperatorError):

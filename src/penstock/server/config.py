@@ -606,7 +606,7 @@ class Config(_Table, frozen=True):
         return {
             Purpose.LOG: self.log.waiting_bytes_max,
             Purpose.CACHES: (
-                bounds.KAFKA_CACHE_BYTES_MAX + bounds.KAFKA_FOLLOW_BYTES_MAX
+                self._kafka_memory_bytes
                 if self.storage.kind == "kafka"
                 else self._index_cache_bytes_max + self._tier_memory_bytes
             ),
@@ -625,6 +625,21 @@ class Config(_Table, frozen=True):
     def _index_cache_bytes_max(self) -> int:
         share = int(self.memory_bytes_max * bounds.INDEX_CACHE_SHARE)
         return min(bounds.INDEX_CACHE_BYTES_MAX, share)
+
+    @property
+    def _kafka_cache_bytes_max(self) -> int:
+        share = int(self.memory_bytes_max * bounds.INDEX_CACHE_SHARE)
+        return min(bounds.KAFKA_CACHE_BYTES_MAX, share)
+
+    @property
+    def _kafka_memory_bytes(self) -> int:
+        """The memory of the cache, the follower, and the consumers that are always there."""
+        consumers = 1 + bounds.LOG_READERS + bool(self.storage.namespaces)
+        return (
+            self._kafka_cache_bytes_max
+            + bounds.KAFKA_FOLLOW_BYTES_MAX
+            + consumers * bounds.KAFKA_AHEAD_BYTES_MAX
+        )
 
     @property
     def _tier_memory_bytes(self) -> int:
@@ -709,6 +724,7 @@ class Config(_Table, frozen=True):
             namespaces=storage.namespaces,
             log=log,
             commit_seconds_max=storage.commit_seconds_max,
+            cache_bytes_max=self._kafka_cache_bytes_max,
             deliver_committed=self._deliver_committed,
         )
 

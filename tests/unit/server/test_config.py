@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, ErrorCode, OperatorError
+from penstock.limits import MIB
+from penstock.memory import Purpose
 from penstock.server.config import Config
 from penstock.server.config_loading import load
 
@@ -399,3 +401,29 @@ def test_a_broker_with_its_messages_in_memory_has_no_log(
 ) -> None:
     config = load(write(tmp_path, f'[broker]\ndurability = "{durability}"'))
     assert (config.log_options is not None) == kept
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "least", "consumers"), [("", 210, 3), ('"a/#" = "a"', 233, 4)]
+)
+def test_what_consumers_of_kafka_fetch_ahead_is_part_of_the_budget(
+    tmp_path: Path, namespaces: str, least: int, consumers: int
+) -> None:
+    """Those of the follower, of replay and of namespaces are always there."""
+
+    def text(budget: int) -> str:
+        return (
+            f"[limits]\nmemory_bytes_max = {budget * MIB}\n"
+            f'[storage]\nkind = "kafka"\nbootstrap = "h:9"\nnode = 0\n'
+            f"[storage.kafka.namespaces]\n{namespaces}\n"
+        )
+
+    config = load(write(tmp_path, text(least)))
+    cache = least * MIB // 16
+    assert config.memory_fixed[Purpose.CACHES] == cache + (1 + consumers) * 16 * MIB
+    assert config.kafka_options is not None
+    assert config.kafka_options.cache_bytes_max == cache
+    assert "limits.memory_bytes_max" in error_of(tmp_path, text(least - 1))
+    large = load(write(tmp_path, text(4096)))
+    assert large.kafka_options is not None
+    assert large.kafka_options.cache_bytes_max == 64 * MIB

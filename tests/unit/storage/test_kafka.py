@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from penstock._kernels.batch import Batch, Sender
 from penstock.core.answers import is_safe
 from penstock.errors import (
     GroupDamaged,
+    KafkaNotReached,
     KafkaUnusable,
     LogDamaged,
     LogUnavailable,
@@ -30,8 +32,21 @@ from penstock.errors import (
     OffsetBelowHorizon,
     OperatorError,
 )
-from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, KeptSession, PartitionRange, Prepared, Stored
+from penstock.limits import (
+    GROUP_DEAD_MAX,
+    GROUP_PARTITIONS_MAX,
+    GROUP_UNACKED_MAX,
+    KAFKA_STEPS_BACK_MIN,
+)
+from penstock.ports import (
+    Follower,
+    GroupProgress,
+    KeptSession,
+    PartitionRange,
+    PendingRun,
+    Prepared,
+    Stored,
+)
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
@@ -44,10 +59,11 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
-from penstock.storage.kafka.state import KafkaGroups, StateTopic
+from penstock.storage.kafka.state import TOPIC, KafkaGroups, StateTopic, TopicState
 from penstock.storage.schema import ROWS_SCHEMA
+from tests.support.commands import Commands
 from tests.support.publishes import publish
-from tests.support.written_log import START_US, message
+from tests.support.written_log import START_US, WrittenLog, message
 from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
 
@@ -484,6 +500,73 @@ def test_a_state_of_a_client_with_a_lower_claim_does_not_count(options: KafkaOpt
         state.close()
 
 
+def test_the_largest_state_of_a_group_is_stored(options: KafkaOptions) -> None:
+    first = 1 << 62
+    pending = tuple(PendingRun(first + 2 * row, 1, 5) for row in range(GROUP_UNACKED_MAX))
+    dead = tuple(range(first, first + GROUP_DEAD_MAX))
+    partitions = dict.fromkeys(range(GROUP_PARTITIONS_MAX), first)
+    progress = GroupProgress(0, pending, dead, partitions=partitions, used=True)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            used.storage.groups.commit("job", partitions, progress=progress)
+        async with attached(KafkaLog(options)) as used:
+            found = used.storage.groups.load("job")
+            assert found is not None
+            assert found.progress is not None
+            assert (found.progress.pending, found.progress.dead) == (pending, dead)
+
+    run(use())
+
+
+def test_a_state_topic_with_small_records_is_told(options: KafkaOptions) -> None:
+    create(options, **{"max.message.bytes": "67108864"})
+    with capture_logs() as events:
+        KafkaLog(options).close()
+    (told,) = [each for each in events if each["event"] == "state topic with small records"]
+    assert told["topic"] == options.state_topic
+
+
+def test_the_oldest_deleted_topics_are_forgotten(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_state, "TOPICS_REMOVED_MAX", 2)
+    other = dataclasses.replace(options, node=1)
+
+    async def remove(used: Attached, *names: str) -> None:
+        for name in names:
+            used.storage.add_topic(name, bytes(16))
+            await used.safe(used.storage.remove_topic(name))
+
+    async def use() -> None:
+        node, second = KafkaLog(options), KafkaLog(other)
+        async with attached(node) as used, attached(second) as writer:
+            await remove(writer, "theirs")
+            await remove(used, "a", "b", "c")
+            assert node._changes._removed == {"a", "b", "c"}
+            node._changes.forget()
+            assert not node._changes._removed, "the state topic has them"
+            node._state.refresh()
+            left = node._state.all(TOPIC, TopicState)
+            assert sorted(left) == ["b", "c", "theirs"], "the node that deleted it runs"
+            second._changes.forget()
+
+            def names() -> list[str]:
+                node._changes.forget()
+                return sorted(node._state.all(TOPIC, TopicState))
+
+            await used.until(lambda: names() == ["b", "c"])
+            node._changes.forget()
+            assert sorted(node._state.all(TOPIC, TopicState)) == ["b", "c"]
+            used.storage.add_topic("a", bytes(16))
+            await used.put("a")
+        async with attached(KafkaLog(options)) as used:
+            assert sorted(used.storage.deleted_topics) == ["b", "c"]
+            assert [each.name for each in used.storage.known_topics] == ["a"]
+
+    run(use())
+
+
 def test_records_of_the_state_topic_without_a_key_are_passed_over(options: KafkaOptions) -> None:
     create(options, state="delete")  # a compacted topic takes no such records
     stranger = Producer({"bootstrap.servers": options.bootstrap})
@@ -666,6 +749,24 @@ def test_records_that_a_new_leader_does_not_show_yet_are_waited_for(
     run(use())
 
 
+def test_places_that_a_scan_notes_are_limited(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "KAFKA_ANCHORS_MAX", 4)
+
+    async def use() -> None:
+        async with attached(KafkaLog(options)) as used:
+            for _ in range(12):
+                await used.put("a")
+        async with attached(KafkaLog(options)) as used:
+            own = cast("KafkaLog", used.storage)._own
+            for _ in range(2):
+                assert [each["offset"] for each in used.rows()] == list(range(12))
+                assert len(own._anchors) <= 4
+
+    run(use())
+
+
 def test_offsets_are_found_without_an_index(options: KafkaOptions) -> None:
     sizes = [1, 300, 2, 2, 50, 1, 1, 1, 700, 3, 1, 40]
 
@@ -834,8 +935,57 @@ def flipped(encode: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_a_start_without_kafka_says_what_to_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
-    with pytest.raises(KafkaUnusable, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
+    with pytest.raises(KafkaNotReached, match=r"127\.0\.0\.1:1: .*storage\.bootstrap"):
         KafkaLog(KafkaOptions("127.0.0.1:1", "t"))
+
+
+def test_a_start_without_kafka_ends_so_that_the_service_is_started_again(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """systemd does not restart it after an exit code of 2: an operator must act then."""
+    monkeypatch.setattr(cluster_topics, "KAFKA_OPEN_SECONDS_MAX", 0.5)
+    given = ["log", "export", "--data", tmp_path, "--to", "kafka://127.0.0.1:1/t"]
+    with WrittenLog(tmp_path) as written:
+        written.put_many(1)
+    done = commands.run(*given)
+    assert done.code == 75, done
+    assert "no answer" in done.err
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_start_that_fails_says_whether_kafka_has_answered(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """As with a partition that has no leader while other Kafka brokers start."""
+    create(options, **{"max.message.bytes": "67108864"})
+
+    def bounds(_: RecordReader, *_args: object, **_more: object) -> tuple[int, int]:
+        if answers:
+            raise OSError(errno.EIO, "Kafka: refused")
+        raise Connection(options).timed_out(10)
+
+    monkeypatch.setattr(RecordReader, "bounds", bounds)
+    with pytest.raises(KafkaUnusable) as failed:
+        KafkaLog(options)
+    assert isinstance(failed.value, KafkaNotReached) is not answers
+
+
+def test_a_node_does_not_start_without_the_ends_of_all_partitions(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of the others would be delivered twice, or not at all."""
+
+    def no_answer(_: KafkaPartition) -> int:
+        raise Connection(options).timed_out(10)
+
+    async def use() -> None:
+        other, node = KafkaLog(dataclasses.replace(options, node=1)), KafkaLog(options)
+        async with attached(other), attached(node):
+            monkeypatch.setattr(KafkaPartition, "load_bounds", no_answer)
+            with pytest.raises(KafkaNotReached, match="no answer for 10 seconds"):
+                node.follow(cast("Follower", Target()))
+
+    run(use())
 
 
 def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOptions) -> None:

@@ -33,7 +33,7 @@ from penstock.ports.selection import Selection
 from penstock.storage.kafka import (
     committer,
     followed_references,
-    log,
+    housekeeping,
     lost_references,
     partition,
 )
@@ -324,7 +324,7 @@ def test_the_last_messages_of_a_namespace_that_were_removed_are_below_the_horizo
             with KafkaLogReader(KafkaReadOptions(options.bootstrap, options.topic)) as reader:
                 assert reader.refresh()[0] == (3, 4)
             assert topics_of(used.rows(start=3)) == ["other"]
-        monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+        monkeypatch.setattr(housekeeping, "LOG_RETENTION_SECONDS", 0.2)
         async with attached(KafkaLog(options)) as used:
             assert used.storage.bounds()[0] == (3, 4)
             await put(used, "plant-a/3")
@@ -385,7 +385,7 @@ def test_a_namespace_without_a_leader_does_not_stop_the_node(
     for module in (lost_references, partition):
         monkeypatch.setattr(module, "KAFKA_REFERENCE_SECONDS_MAX", 0.3)
     monkeypatch.setattr(lost_references, "KAFKA_REFERENCE_AGAIN_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(log, "LOG_RETENTION_SECONDS", 0.2)
+    monkeypatch.setattr(housekeeping, "LOG_RETENTION_SECONDS", 0.2)
     silent: set[str] = set()
     make = Connection.consumer
 

@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels import rheos2 as kernel
@@ -57,8 +59,9 @@ from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.files import Files
 from penstock.storage.group_offsets import InvalidGroup, TooManyGroups
 from penstock.storage.kafka.log import KafkaLog
+from penstock.storage.kafka.log_reader import KafkaLogReader
 from penstock.storage.kafka.namespaces import Namespaces
-from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
 from penstock.storage.memory import MemoryLog
 from penstock.storage.options import DurabilityRules, LogOptions, Retention
 from penstock.storage.schema import RECORD_COLUMNS, ROWS_SCHEMA, SCHEMA
@@ -105,6 +108,8 @@ class Kind:
     opens_failing: Callable[[Path], tuple[Storage, threading.Event]] | None = None
     opens_small: Callable[[Path, Retention], Storage] | None = None
     """Opens one whose segments hold little, with a retention."""
+    opens_expired: Callable[[Path], Storage] | None = None
+    """Opens one after retention has removed all messages but the last commit."""
     damage: Callable[[Path, int], None] | None = None
     """Damages the messages around an offset while the storage is closed."""
     has_files: bool = True
@@ -118,6 +123,10 @@ def open_failing_arrow(data: Path) -> tuple[Storage, threading.Event]:
 
 def open_small_arrow(data: Path, retention: Retention) -> Storage:
     return ArrowLog(data, LogOptions(segment_bytes_max=1, retention=retention))
+
+
+def open_expired_arrow(data: Path) -> Storage:
+    return open_small_arrow(data, Retention(bytes_max=1))
 
 
 def damage_arrow(data: Path, offset: int) -> None:
@@ -150,6 +159,22 @@ class Kafka:
         assert self.broker is not None
         return KafkaLog(self.options(data, commit_seconds_max=3.0)), Outage(self.broker)
 
+    def open_failing_apart(self, data: Path) -> tuple[Storage, threading.Event]:
+        assert self.broker is not None
+        plain = self.options(data, commit_seconds_max=3.0)
+        apart = dataclasses.replace(plain, namespaces={"#": f"{plain.topic}-apart"})
+        return KafkaLog(apart), Outage(self.broker)
+
+    def open_expired(self, data: Path) -> Storage:
+        plain = self.options(data)
+        with KafkaLogReader(KafkaReadOptions(plain.bootstrap, plain.topic)) as log:
+            end = log.refresh()[0].end
+            place = log.scanner.partition(0).place_at(end - 1)
+        client = AdminClient({"bootstrap.servers": plain.bootstrap})  # it must outlive its futures
+        for future in client.delete_records([TopicPartition(plain.topic, 0, place)]).values():
+            future.result(timeout=30)
+        return KafkaLog(plain)
+
 
 class Outage(threading.Event):
     """Kafka does not answer while it is set."""
@@ -177,6 +202,7 @@ KINDS = [
         keeps_history=True,
         opens_failing=open_failing_arrow,
         opens_small=open_small_arrow,
+        opens_expired=open_expired_arrow,
         damage=damage_arrow,
     ),
     Kind("memory", lambda _data: MemoryLog(), keeps_history=False),
@@ -185,9 +211,17 @@ KINDS = [
         KAFKA.open,
         keeps_history=True,
         opens_failing=KAFKA.open_failing,
+        opens_expired=KAFKA.open_expired,
         has_files=False,
     ),
-    Kind("kafka namespaces", KAFKA.open_apart, keeps_history=True, has_files=False),
+    Kind(
+        "kafka namespaces",
+        KAFKA.open_apart,
+        keeps_history=True,
+        opens_failing=KAFKA.open_failing_apart,
+        opens_expired=KAFKA.open_expired,
+        has_files=False,
+    ),
 ]
 
 
@@ -989,6 +1023,40 @@ def test_retention_moves_the_horizon_and_is_counted(
             with pytest.raises(OffsetBelowHorizon):
                 used.rows(0)
             assert storage.stored_topics() == {"d"}
+
+    run(fill())
+    run(use())
+
+
+@pytest.fixture(params=kinds(that=lambda kind: kind.opens_expired))
+def expiring(request: pytest.FixtureRequest) -> Kind:
+    """A storage whose messages a test can let expire."""
+    return given(request)
+
+
+def test_removed_messages_are_below_the_horizon(expiring: Kind, tmp_path: Path) -> None:
+    opens_small, opens_expired = expiring.opens_small, expiring.opens_expired
+    assert opens_expired is not None
+
+    async def fill() -> None:
+        storage = opens_small(tmp_path, Retention()) if opens_small else expiring.open(tmp_path)
+        async with attached(storage) as used:
+            for topic in "abcd":
+                await used.put(topic)
+
+    async def use() -> None:
+        async with attached(opens_expired(tmp_path)) as used:
+            storage = used.storage
+            await used.until(lambda: storage.horizon == storage.status().horizon == 3)
+            assert storage.bounds()[storage.partition] == (3, 4)
+            assert [each["topic"] for each in used.rows()] == ["d"]
+            with pytest.raises(OffsetBelowHorizon):
+                used.rows(0)
+            removed, kept = await used.fetch(0), await used.fetch(3)
+            assert isinstance(removed, OffsetBelowHorizon)
+            assert isinstance(kept, Fetched)
+            await used.put("e")
+            assert [each["offset"] for each in used.rows()][-1] == 4
 
     run(fill())
     run(use())

@@ -12,7 +12,16 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.limits import KAFKA_READ_SECONDS_MAX, KAFKA_READERS_KEPT_MAX, MIB
+from penstock.limits import (
+    KAFKA_AGAIN_SECONDS_MAX,
+    KAFKA_AHEAD_BYTES_MAX,
+    KAFKA_READ_SECONDS_MAX,
+    KAFKA_READERS_KEPT_MAX,
+    KAFKA_STATE_RECORD_BYTES_MAX,
+    KIB,
+    MIB,
+)
+from penstock.storage.kafka.calls import Calls
 from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
@@ -20,6 +29,7 @@ __all__ = [
     "REMOVED",
     "Connection",
     "Consumers",
+    "NoAnswer",
     "PartitionTail",
     "RecordReader",
     "RecordsRemoved",
@@ -31,8 +41,6 @@ _LOGGER: Final = logging.getLogger("penstock.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
 _LOGGER.propagate = False  # the log's own events say what failed, and which partition
 _FETCH_BYTES: Final = 4 * MIB
-_QUEUED_KIB: Final = 16 * 1024
-"""Records that a consumer fetches ahead."""
 _CONSUMED: Final = 64
 """Records that are taken from a consumer at a time."""
 _POLL_SECONDS: Final = 0.5
@@ -41,6 +49,10 @@ _TAIL_SECONDS: Final = 0.2
 _RETRY_SECONDS: Final = 0.02
 _NOWHERE: Final = (-1, -1)
 _Answer = TypeVar("_Answer")
+
+
+class NoAnswer(OSError):
+    """Kafka did not answer in time."""
 
 
 class RecordsRemoved(Exception):
@@ -63,6 +75,8 @@ class Connection:
         self.options = options
         self.closing = Closing(options.location)
         """Closes the clients, so that none is waited for."""
+        self.calls = Calls()
+        """The calls that have not returned."""
         self._reason = ""
         self._reason_at = 0.0
 
@@ -86,7 +100,7 @@ class Connection:
         """Return the error of an answer that did not come in time, with the last known reason."""
         recent = time.monotonic() - self._reason_at < seconds + 10
         reason = f": {self._reason}" if self._reason and recent else ""
-        return failure(f"no answer for {seconds:g} seconds{reason}")
+        return NoAnswer(errno.EIO, f"Kafka: no answer for {seconds:g} seconds{reason}")
 
     def admin(self) -> AdminClient:
         """Return a client for topics and their settings."""
@@ -100,12 +114,18 @@ class Connection:
             "transactional.id": self.options.transactional_id,
             "message.max.bytes": record_bytes_max,
             "message.timeout.ms": 0,  # the committer decides how long to wait
+            "queue.buffering.max.messages": 0,  # no limit: changes of all topics may be in a commit
         }
         return Producer(self._config(own), logger=_LOGGER)
 
     def idempotent(self) -> Producer:
-        """Return a producer for records outside transactions."""
-        own = {"linger.ms": 0, "acks": "all", "enable.idempotence": True}
+        """Return a producer for records of the state topic outside transactions."""
+        own = {
+            "linger.ms": 0,
+            "acks": "all",
+            "enable.idempotence": True,
+            "message.max.bytes": KAFKA_STATE_RECORD_BYTES_MAX,
+        }
         return Producer(self._config(own), logger=_LOGGER)
 
     @contextlib.contextmanager
@@ -123,7 +143,7 @@ class Connection:
         own = {
             "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
-            "queued.max.messages.kbytes": _QUEUED_KIB,
+            "queued.max.messages.kbytes": KAFKA_AHEAD_BYTES_MAX // KIB,
             # A read elsewhere waits for the fetch that is under way.
             "fetch.wait.max.ms": fetch_wait_ms,
             "enable.auto.commit": False,
@@ -183,6 +203,12 @@ class RecordReader:
         found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left))
         return sorted(found.topics[topic].partitions)
 
+    def has_leader(self, topic: str, partition: int) -> bool:
+        """Return whether a Kafka broker leads a partition at the moment; raise OSError."""
+        seconds_max = KAFKA_AGAIN_SECONDS_MAX
+        found = self._ask(lambda left: self._consumer.list_topics(topic, timeout=left), seconds_max)
+        return bool(found.topics[topic].partitions[partition].leader >= 0)
+
     def _ask(
         self,
         request: Callable[[float], _Answer | None],
@@ -193,7 +219,8 @@ class RecordReader:
         while True:
             left = deadline - time.monotonic()
             try:
-                answer = request(max(left, 0.1))
+                with self._connection.calls.noted():
+                    answer = request(max(left, 0.1))
             except KafkaException as error:
                 if not error.args[0].retriable() and error.args[0].code() not in _MOVING:
                     raise failure(error) from error
@@ -220,7 +247,8 @@ class RecordReader:
         """
         consumer = self._consumer
         try:
-            consumer.assign([TopicPartition(topic, partition, offset)])
+            with self._connection.calls.noted():
+                consumer.assign([TopicPartition(topic, partition, offset)])
             deadline = time.monotonic() + seconds_max
             while True:
                 for message in self._next():
@@ -245,8 +273,9 @@ class RecordReader:
 
     def _next(self) -> list[Message]:
         """Wait for a record, and return it with those that have been fetched too."""
-        message = self._consumer.poll(_POLL_SECONDS)
-        return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
+        with self._connection.calls.noted():
+            message = self._consumer.poll(_POLL_SECONDS)
+            return [] if message is None else [message, *self._consumer.consume(_CONSUMED, 0)]
 
     def first(
         self,

@@ -17,12 +17,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from penstock.errors import CannotReadKafka, KafkaUnusable
+from penstock.errors import CannotReadKafka, KafkaNotReached, KafkaUnusable
 from penstock.limits import (
     KAFKA_OPEN_SECONDS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORD_BYTES_MIN,
+    KAFKA_STATE_RECORD_BYTES_MAX,
 )
 from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.options import KafkaOptions
@@ -197,10 +198,10 @@ def _ask(
                 raise KafkaUnusable(bootstrap, error.str(), _REMEDY) from failed
             if left <= 0:
                 reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or error.str()
-                raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+                raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
         except TimeoutError as failed:
             reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or ""
-            raise KafkaUnusable(bootstrap, reason, _REMEDY) from failed
+            raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
         time.sleep(_RETRY_SECONDS)
 
 
@@ -231,7 +232,15 @@ def _create_both(admin: AdminClient, options: KafkaOptions) -> None:
                 "retention.bytes": _FOREVER if size is None else str(size),
             },
         ),
-        NewTopic(options.state_topic, 1, _BROKER_DEFAULT, config={"cleanup.policy": "compact"}),
+        NewTopic(
+            options.state_topic,
+            1,
+            _BROKER_DEFAULT,
+            config={
+                "cleanup.policy": "compact",
+                "max.message.bytes": str(KAFKA_STATE_RECORD_BYTES_MAX),
+            },
+        ),
     ]
     create_topics(admin, options, topics)
 
@@ -249,7 +258,7 @@ def create_topics(admin: AdminClient, options: KafkaOptions, topics: list[NewTop
                 raise KafkaUnusable(
                     options.bootstrap, error.str(), f"create {topic!r} yourself"
                 ) from failed
-            raise KafkaUnusable(options.bootstrap, "no answer", _REMEDY) from failed
+            raise KafkaNotReached(options.bootstrap, "no answer", _REMEDY) from failed
     names = [each.topic for each in topics]
     deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
     while time.monotonic() < deadline:  # brokers learn of a new topic one after the other
@@ -270,6 +279,14 @@ def _check_state(options: KafkaOptions, state: dict[str, Any]) -> None:
             options.bootstrap,
             f"topic {options.state_topic!r} has cleanup.policy {state['cleanup.policy']!r}",
             "set it to 'compact': otherwise Kafka removes topics and offsets of groups",
+        )
+    if int(state["max.message.bytes"]) < KAFKA_STATE_RECORD_BYTES_MAX:
+        log.warning(
+            "state topic with small records",
+            topic=options.state_topic,
+            max_message_bytes=int(state["max.message.bytes"]),
+            hint=f"set max.message.bytes to {KAFKA_STATE_RECORD_BYTES_MAX}: otherwise the state of "
+            "a consumer group with many unacknowledged messages may not be stored",
         )
 
 

@@ -27,7 +27,13 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from penstock.errors import KafkaUnusable, LogDamaged, NodeTakenOver, OffsetBelowHorizon
+from penstock.errors import (
+    KafkaNotReached,
+    KafkaUnusable,
+    LogDamaged,
+    NodeTakenOver,
+    OffsetBelowHorizon,
+)
 from penstock.limits import (
     KAFKA_CLOSE_SECONDS_MAX,
     KAFKA_OFFSETS_RESERVED,
@@ -37,7 +43,7 @@ from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
-from penstock.storage.kafka.client import Connection, RecordReader, failure
+from penstock.storage.kafka.client import Connection, NoAnswer, RecordReader, failure
 from penstock.storage.kafka.namespace_topics import check_namespace_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
@@ -141,7 +147,8 @@ class KafkaCommitter:
         except OSError as error:
             reason = error.strerror or str(error)
             remedy = "see Kafka's own log, and its access rules for the topic and transactions"
-            raise KafkaUnusable(options.bootstrap, reason, remedy) from error
+            kind = KafkaNotReached if isinstance(error, NoAnswer) else KafkaUnusable
+            raise kind(options.bootstrap, reason, remedy) from error
         return next_offset
 
     def start(self) -> None:

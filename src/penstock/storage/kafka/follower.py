@@ -27,6 +27,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from penstock.errors import LogError
 from penstock.limits import (
+    KAFKA_AGAIN_SECONDS_MAX,
+    KAFKA_CHECK_SECONDS_MAX,
     KAFKA_FOLLOW_BYTES_MAX,
     KAFKA_FOLLOW_RETRY_SECONDS,
     KAFKA_PARTITIONS_SECONDS,
@@ -49,6 +51,7 @@ from penstock.storage.kafka.client import Connection, PartitionTail, failure
 from penstock.storage.kafka.followed_references import FollowedReferences, PassedReferences
 from penstock.storage.kafka.namespace_reader import NamespaceReader
 from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.pause import NotAsked
 from penstock.storage.kafka.reading_thread import ReadingThread, Replaced
 from penstock.storage.kafka.records import (
     BadRecord,
@@ -363,24 +366,59 @@ class PartitionFollower:
     def _check_progress(self) -> None:
         """Raise OSError if Kafka has records that the consumer does not get.
 
-        A consumer may stop fetching a partition whose leader moved; a new consumer fetches it.
+        A consumer may stop fetching a partition whose leader moved; a new consumer fetches it. A
+        partition that has no leader is left out: a new consumer would not get its records either.
         """
-        behind = {}
+        behind, failed = {}, []
+        deadline = time.monotonic() + KAFKA_CHECK_SECONDS_MAX
         for number, place in list(self._places.items()):
-            if self._end_place(number) > place:
+            if time.monotonic() > deadline:
+                break  # the records of the other partitions wait
+            try:
+                end = self._end_place(number)
+            except NotAsked:
+                failed.append(number)
+                continue
+            except OSError as error:
+                failed.append(number)
+                self._thread.note(error.strerror or str(error))
+                log.warning(
+                    "partition not reached",
+                    log=self._options.location,
+                    partition=number,
+                    error=str(error),
+                )
+                continue
+            if end > place:
                 behind[number] = place
                 self._thread.step()
             else:
                 self._thread.step(number)
+        self._thread.leaderless = self._leaderless(failed)
         still = [number for number, place in behind.items() if self._behind.get(number) == place]
         self._behind = {} if still else behind
         if still:
             raise OSError(errno.EIO, f"Kafka: no records of partitions {still}, though it has some")
 
+    def _leaderless(self, numbers: Iterable[int]) -> list[int]:
+        """Return those partitions that have no leader, none if Kafka does not answer."""
+        found = []
+        try:
+            for number in numbers:
+                partition = self._partitions.get(number)
+                if partition is not None and not partition.has_leader():
+                    found.append(number)
+                self._thread.step()
+        except OSError:
+            return []
+        return found
+
     def _end_place(self, number: int) -> int:
         """Ask Kafka for the place after the last record of a partition; raise OSError."""
         partition = self._partitions.get(number)
-        return self._state.end_place() if partition is None else partition.end_place()
+        if partition is None:
+            return self._state.end_place()
+        return partition.end_place(seconds_max=KAFKA_AGAIN_SECONDS_MAX)
 
     def _overtaken(self, number: int) -> None:
         """Continue with the first record that Kafka still has: retention removed earlier ones."""

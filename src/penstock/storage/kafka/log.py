@@ -7,22 +7,21 @@ transaction of Kafka, and a row group is a record. See docs/kafka.md.
 import dataclasses
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import structlog
 
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogError, NodeTakenOver
+from penstock.errors import KafkaNotReached, LogError, NodeTakenOver
 from penstock.limits import (
+    KAFKA_AGAIN_SECONDS_MAX,
     KAFKA_BLOCK_BYTES_MAX,
     KAFKA_BLOCK_ROWS_MAX,
     KAFKA_NAMES_BYTES,
+    KAFKA_READ_SECONDS_MAX,
     KAFKA_ROW_BYTES,
     KAFKA_WATCH_SECONDS,
-    LOG_READERS,
-    LOG_RETENTION_SECONDS,
     MESSAGE_HEADERS_BYTES_MAX,
 )
 from penstock.ports import (
@@ -50,12 +49,14 @@ from penstock.storage.kafka.client import Connection, Consumers
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
 from penstock.storage.kafka.follower import Found, PartitionFollower
+from penstock.storage.kafka.housekeeping import Housekeeping
 from penstock.storage.kafka.namespace_topics import prepare_namespaces
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.nodes import Nodes
 from penstock.storage.kafka.options import KafkaOptions
-from penstock.storage.kafka.partition import KafkaPartition
+from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.reader import KafkaReader
+from penstock.storage.kafka.reader_threads import ReaderThreads
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import Heads, RowGroupRecord
 from penstock.storage.kafka.scanner import KafkaScanner
@@ -64,11 +65,13 @@ from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
     HEAD,
     NAMESPACE,
+    NODE,
     TOPIC,
     KafkaGroups,
     KafkaNumbers,
     KafkaStoredCounts,
     NamespaceState,
+    NodeState,
     StateTopic,
     TopicState,
 )
@@ -107,6 +110,7 @@ class KafkaLog:
         own = self._new_partition(options.node)
         self._own = own
         self._partitions = {options.node: own}
+        self._found: dict[int, KafkaPartition] = {}  # whose bounds are not known yet
         self._changes = TopicChanges(self._state, options.node)
         self._committer = KafkaCommitter(
             self._connection,
@@ -144,7 +148,7 @@ class KafkaLog:
         """The kept session numbers of this node."""
         self.stored_counts = KafkaStoredCounts(self._state, options.node)
         """The kept bytes of principals in the log."""
-        self._threads = ThreadPoolExecutor(LOG_READERS, thread_name_prefix="penstock-read")
+        self._threads = ReaderThreads(options.location)
         self._reader = self._new_reader(own)
         self.sessions = KafkaSessions(
             self._state, self._threads, self._appends.post, node=options.node
@@ -163,6 +167,15 @@ class KafkaLog:
             post=self._appends.post,
         )
         self._nodes = Nodes(self._state, self._partitions, self._follower, node=options.node)
+        self._housekeeping = Housekeeping(
+            self._state,
+            self._partitions,
+            self._nodes,
+            self.sessions,
+            self._changes,
+            location=options.location,
+            owns=self._owns,
+        )
 
     def _new_partition(self, number: int) -> KafkaPartition:
         return KafkaPartition(
@@ -183,15 +196,34 @@ class KafkaLog:
     def _discover(self, known: Collection[int] = (), *, at_end: bool = False) -> Iterator[Found]:
         """Yield the partitions of other nodes that are new, from their first or last message.
 
-        Each is passed on before Kafka is asked for the next one, which may fail.
+        Each is passed on before Kafka is asked for the next one. Raise OSError; with `at_end`, also
+        if Kafka does not answer for one of them. Otherwise that one is found by a later call.
         """
         for number in self._consumers.partitions(self._options.topic):
-            if number not in known and number != self.partition:
-                partition = self._partitions.get(number) or self._new_partition(number)
+            if number in known or number == self.partition:
+                continue
+            partition = self._partitions.get(number) or self._found.get(number)
+            if partition is None:
+                partition = self._found[number] = self._new_partition(number)
+            try:
+                if not at_end:
+                    partition.end_place(seconds_max=KAFKA_AGAIN_SECONDS_MAX)
                 place = partition.load_bounds()
-                place = place if at_end else partition.first_place
-                self._partitions[number] = partition
-                yield Found(partition, self._new_reader(partition), place)
+            except OSError as error:
+                if at_end:
+                    raise
+                if not isinstance(error, NotAsked):
+                    log.warning(
+                        "partition not reached",
+                        log=self._options.location,
+                        partition=number,
+                        error=str(error),
+                    )
+                continue
+            place = place if at_end else partition.first_place
+            self._partitions[number] = partition
+            self._found.pop(number, None)
+            yield Found(partition, self._new_reader(partition), place)
 
     def _find_head(self, name: str) -> bytes | None:
         if self._state.get(HEAD + name) is None:
@@ -220,14 +252,22 @@ class KafkaLog:
         """See ports.Storage."""
         self._appends.attach(topics, settled)
         self._committer.start()
-        self._look_later()
+        self._housekeeping.start()
         self._watch_later()
 
     def follow(self, target: Follower) -> None:
-        """See ports.Storage: blocks until the ends of all partitions are known."""
+        """See ports.Storage: blocks until the ends of all partitions are known.
+
+        Raise KafkaNotReached.
+        """
         self._target = target
         topics = (name for name, each in self._topics.items() if not each.deleted)
-        found = list(self._discover(at_end=True))
+        try:
+            found = list(self._discover(at_end=True))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            remedy = "see why the partition has no leader"
+            raise KafkaNotReached(self._options.bootstrap, reason, remedy) from error
         states = self._state.all(NAMESPACE, NamespaceState).values()
         patterns = {pattern for each in states for pattern in each.patterns}
         self._follower.start(
@@ -240,8 +280,11 @@ class KafkaLog:
         def watch() -> None:
             self._watch_later()
             self._follower.watch()
+            self._housekeeping.watch()
             if self._committer.watch():
                 self._appends.end_attempt()
+            self._connection.calls.watch()
+            self._threads.replace(self._connection.calls.hanging)
             self._connection.closing.report()
 
         self._appends.call_later(KAFKA_WATCH_SECONDS, watch)
@@ -253,9 +296,10 @@ class KafkaLog:
     def close(self) -> None:
         """See ports.Storage."""
         self._follower.stop()
+        self._housekeeping.stop()
         self._appends.close()
         self._committer.stop()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.close(KAFKA_READ_SECONDS_MAX)
         if not self._is_lost:
             self.services.clear()
         self._disconnect()
@@ -265,27 +309,22 @@ class KafkaLog:
         self._state.close()
         self._connection.closing.wait()
 
-    def _look_later(self) -> None:
-        """Look at Kafka again after LOG_RETENTION_SECONDS."""
+    def _owns(self) -> bool:
+        """Return whether the partition is this process's, as far as the state topic was read.
 
-        def look() -> None:
-            try:
-                if self._committer.check_owner():
-                    self._committer.store_ends()
-                    for partition in list(self._partitions.values()):
-                        partition.load_horizon()
-                        self._committer.step()
-                    self._nodes.report()
-                    self._committer.step()
-                    self.sessions.remove_expired()
-            except OSError as error:
-                log.warning("kafka not reached", log=self._options.location, error=str(error))
+        The writer thread then asks Kafka itself.
+        """
+        self._committer.later(self._check_owner)
+        node = self._state.load(f"{NODE}{self.partition}", NodeState)
+        return node is None or node.owner == self._committer.owner
 
-        def again() -> None:
-            self._committer.later(look)
-            self._look_later()
-
-        self._appends.call_later(LOG_RETENTION_SECONDS, again)
+    def _check_owner(self) -> None:
+        """Look in the writer thread whether another process has taken the partition over."""
+        try:
+            if self._committer.check_owner():
+                self._committer.store_ends()
+        except OSError as error:
+            log.warning("kafka not reached", log=self._options.location, error=str(error))
 
     def _done(self, outcome: Outcome) -> None:
         """Receive an outcome, in the writer thread."""
@@ -323,7 +362,12 @@ class KafkaLog:
     @property
     def follow_problem(self) -> str | None:
         """See ports.Storage."""
-        return self._follower.status.problem or self._connection.closing.problem
+        return (
+            self._follower.status.problem
+            or self._connection.closing.problem
+            or self._connection.calls.problem
+            or self._threads.problem
+        )
 
     def status(self) -> StorageStatus:
         """See ports.Storage: Kafka's files are not visible."""

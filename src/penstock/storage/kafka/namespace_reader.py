@@ -164,10 +164,12 @@ class NamespaceReader:
 
     def _read(self, wanted: _Key) -> None:
         """Wait a moment for records, and keep them; raise OSError."""
-        message = self._consumer.poll(_POLL_SECONDS)
-        if message is None:
-            return
-        for each in (message, *self._consumer.consume(_CONSUMED, 0)):
+        with self._connection.calls.noted():
+            message = self._consumer.poll(_POLL_SECONDS)
+            if message is None:
+                return
+            messages = message, *self._consumer.consume(_CONSUMED, 0)
+        for each in messages:
             self._keep(each, wanted)
 
     def _keep(self, message: Message, wanted: _Key) -> None:

@@ -35,16 +35,27 @@ class Nodes:
         self._partitions = partitions
         self._follower = follower
         self._node = node
+        self._ends: dict[int, int] = {}  # of the partitions when Kafka was last asked
+
+    def look(self, number: int) -> None:
+        """Ask Kafka for the end of a partition, if this node follows it; raise OSError."""
+        found = self._follower.progress().get(number)
+        if found is not None:
+            _, place = found
+            self._ends[number] = self._partitions[number].committed_end(place)
 
     def report(self) -> None:
-        """Write how far this node follows the others; raise OSError."""
+        """Write how far this node follows the others, as far as is known; raise OSError."""
         report = NodeReport(time.time_ns() // 1000, self._followed())
         self._state.send(f"{FOLLOWED}{self._node}", msgspec.json.encode(report))
 
     def status(self) -> list[NodeStatus]:
-        """Return all nodes that have written, by number; raise OSError."""
-        with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
+        """Return all nodes that have written, by number; without Kafka, what is known of them."""
+        with contextlib.suppress(OSError):
             self._state.refresh()
+        for number in self._follower.progress():
+            with contextlib.suppress(OSError):
+                self.look(number)
         states = self._state.all(NODE, NodeState)
         reports = self._state.all(FOLLOWED, NodeReport)
         found = {int(name): state for name, state in states.items() if name.isdecimal()}
@@ -76,8 +87,8 @@ class Nodes:
         )
 
     def _followed(self) -> dict[int, Followed]:
-        """Return how far this node follows the partitions of the others; raise OSError."""
+        """Return how far this node follows the partitions of the others, as far as is known."""
         return {
-            number: Followed(offset, max(offset, self._partitions[number].committed_end(place)))
-            for number, (offset, place) in self._follower.progress().items()
+            number: Followed(offset, max(offset, self._ends.get(number, 0)))
+            for number, (offset, _) in self._follower.progress().items()
         }

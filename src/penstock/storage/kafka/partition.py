@@ -9,6 +9,7 @@ A reference has the offsets of the row group that it names. So only readers that
 read the Kafka topic of the namespace.
 """
 
+import contextlib
 import errno
 import threading
 import time
@@ -22,6 +23,7 @@ from confluent_kafka import Message
 
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import (
+    KAFKA_AGAIN_SECONDS_MAX,
     KAFKA_ANCHORS_MAX,
     KAFKA_BAD_RECORDS_MAX,
     KAFKA_READ_SECONDS_MAX,
@@ -33,6 +35,7 @@ from penstock.ports import Bounds, DamagedRange
 from penstock.storage.kafka.client import Consumers, RecordReader, RecordsRemoved
 from penstock.storage.kafka.lost_references import LostReferences
 from penstock.storage.kafka.namespace_reader import NamespaceReader
+from penstock.storage.kafka.pause import NotAsked, Pause
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import (
     BadRecord,
@@ -55,10 +58,6 @@ Wants: TypeAlias = Callable[[str], bool]
 """Returns whether a topic that matches a pattern may be wanted."""
 
 
-class NotAsked(OSError):
-    """Kafka has not returned a record of the same namespace a moment ago."""
-
-
 class _Anchor(NamedTuple):
     """A row group, and the place of its record in Kafka."""
 
@@ -72,7 +71,8 @@ class KafkaPartition:
 
     `namespaces` returns the Kafka topics of all namespaces, `ends` the last row groups of this
     partition in them, as its node has stored them. Methods may block, and raise OSError if Kafka
-    does not answer.
+    does not answer. All but `load_bounds` then raise NotAsked for a while: few threads read all
+    partitions, and one that has no leader must not hold up the others.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class KafkaPartition:
         self._anchors: list[_Anchor] = []  # in order of offsets, and of places
         self._cache = cache
         self._asked_from: dict[str, float] = {}  # when topics that did not answer are asked again
+        self._pause = Pause(f"partition {number} of topic {topic!r}")
         self._lost = LostReferences(number, namespaces, ends)
         self._damage: dict[int, DamagedRange] = {}  # by first offset
         self._bad: dict[int, str] = {}  # why records cannot be read, by place
@@ -104,6 +105,22 @@ class KafkaPartition:
         """Time of the last message."""
         self.last_crc = 0
         """Checksum of the last row group."""
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[RecordReader]:
+        """Lend a reader; raise NotAsked or OSError."""
+        again = self._pause.begin()
+        try:
+            with self._consumers.take() as reader:
+                if again:
+                    seconds_max = KAFKA_AGAIN_SECONDS_MAX
+                    reader.bounds(self._topic, self.number, seconds_max=seconds_max)
+                    self._pause.end()
+                    again = False
+                yield reader
+        except OSError:
+            self._pause.failed(again=again)
+            raise
 
     # --- Bounds -----------------------------------------------------------------------------------
 
@@ -136,6 +153,7 @@ class KafkaPartition:
                 if not known:
                     self._horizon = self._end if oldest is None else oldest.base_offset
             self._first_place = first
+        self._pause.end()
         for record in (oldest, last):
             if record is not None:
                 self._note(record)
@@ -151,7 +169,7 @@ class KafkaPartition:
 
     def load_horizon(self) -> int:
         """Ask Kafka for the first message that it still has; return the place of its record."""
-        with self._consumers.take() as reader:
+        with self._asking() as reader:
             first, end = reader.bounds(self._topic, self.number)
             self._lost.load(reader)
             if first == self._first_place:
@@ -163,17 +181,22 @@ class KafkaPartition:
             self._anchors = [each for each in self._anchors if each.place >= first]
         return first
 
-    def end_place(self) -> int:
+    def end_place(self, *, seconds_max: float = KAFKA_READ_SECONDS_MAX) -> int:
         """Ask Kafka for the place after the last committed record."""
+        with self._asking() as reader:
+            return reader.bounds(self._topic, self.number, seconds_max=seconds_max)[1]
+
+    def has_leader(self) -> bool:
+        """Ask Kafka whether one of its brokers leads the partition."""
         with self._consumers.take() as reader:
-            return reader.bounds(self._topic, self.number)[1]
+            return reader.has_leader(self._topic, self.number)
 
     def committed_end(self, place: int) -> int:
         """Ask Kafka for the end of the last message; records before `place` were read already.
 
         The bounds do not change: they are those of the messages that were read.
         """
-        with self._consumers.take() as reader:
+        with self._asking() as reader:
             first, end = reader.bounds(self._topic, self.number)
             last = self._last(reader, max(first, place), end)
         return self.bounds.end if last is None else max(self.bounds.end, last.end_offset)
@@ -232,6 +255,7 @@ class KafkaPartition:
 
     def add(self, record: LogRecord) -> None:
         """Note a committed record; the end moves behind it if it is the last one."""
+        self._pause.end()
         self._note(record)
         with self._lock:
             if record.end_offset <= self._end:
@@ -246,14 +270,7 @@ class KafkaPartition:
 
     def _note(self, record: LogRecord) -> None:
         """Add a record to the anchors, and to the cache."""
-        anchor = _Anchor(record.base_offset, record.end_offset, record.place)
-        with self._lock:
-            anchors = self._anchors
-            index = bisect_left(anchors, anchor)
-            if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
-                anchors.insert(index, anchor)
-            if len(anchors) > KAFKA_ANCHORS_MAX:
-                del anchors[1:-1:2]  # every other one; records between the rest are searched
+        self._note_place(record)
         if isinstance(record, RowGroupRecord):
             self._cache.put(self.number, record)
         else:
@@ -317,7 +334,7 @@ class KafkaPartition:
         if cached is not None:
             return cached
         try:
-            with self._consumers.take() as reader:
+            with self._asking() as reader:
                 record = self._search(reader, offset)
         except RecordsRemoved:
             self.load_horizon()
@@ -432,9 +449,12 @@ class KafkaPartition:
         """Add a record to the anchors, but not to the cache."""
         anchor = _Anchor(record.base_offset, record.end_offset, record.place)
         with self._lock:
-            index = bisect_left(self._anchors, anchor)
-            if index == len(self._anchors) or self._anchors[index] != anchor:
-                self._anchors.insert(index, anchor)
+            anchors = self._anchors
+            index = bisect_left(anchors, anchor)
+            if index == len(anchors) or anchors[index].base_offset != anchor.base_offset:
+                anchors.insert(index, anchor)
+            if len(anchors) > KAFKA_ANCHORS_MAX:
+                del anchors[1:-1:2]  # every other one; records between the rest are searched
 
     # --- Walking ----------------------------------------------------------------------------------
 
@@ -541,7 +561,7 @@ class KafkaPartition:
                 before, anchor = self._anchors[index - 1 : index + 1]
                 if anchor.place == place or before.end_offset == anchor.base_offset:
                     return anchor.base_offset  # there is no record between the two
-        with self._consumers.take() as reader:
+        with self._asking() as reader:
             end = reader.bounds(self._topic, self.number)[1]
             record = self._first_good(reader, place, end)
         if record is None:
@@ -552,12 +572,12 @@ class KafkaPartition:
     def offset_at(self, timestamp_us: int) -> int:
         """Return the first offset taken at or after a time, or the end."""
         end = self.bounds.end
+        last = self.end_place()
         with self._consumers.take() as reader:
             # Kafka regards the times of markers too, so its answer may be an earlier place.
             place = reader.at_time(self._topic, self.number, max(timestamp_us, 0) // 1000)
             if place is None:
                 return end
-            last = reader.bounds(self._topic, self.number)[1]
             for message in reader.records(self._topic, self.number, place, end=last):
                 try:
                     record = self._heads.read(message)

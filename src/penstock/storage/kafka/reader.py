@@ -4,7 +4,6 @@ import contextlib
 import itertools
 from array import array
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
@@ -12,6 +11,7 @@ from penstock.errors import LogDamaged, LogError, OffsetPastEnd
 from penstock.limits import KAFKA_REFERENCES_PASSED_MAX
 from penstock.ports import Fetched, TopicFilter
 from penstock.storage.kafka.partition import KafkaPartition, NotAsked
+from penstock.storage.kafka.reader_threads import ReaderThreads
 from penstock.storage.kafka.records import RowGroupRecord
 
 __all__ = ["KafkaReader"]
@@ -29,7 +29,7 @@ class KafkaReader:
     def __init__(
         self,
         partition: KafkaPartition,
-        threads: ThreadPoolExecutor,
+        threads: ReaderThreads,
         post: Callable[[Callable[[], None]], None],
         *,
         location: str,

@@ -1,4 +1,4 @@
-"""The thread that reads the partitions of other nodes, replaced when it hangs.
+"""A thread that reads from Kafka all the time, replaced when it hangs.
 
 Calls of librdkafka have time limits, but one may ignore its limit. The thread notes each step that
 it takes, and the event loop looks for these. If there are none, it starts another thread. The
@@ -7,7 +7,7 @@ earlier one ends when its call returns: its next step raises Replaced.
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import structlog
 
@@ -29,11 +29,23 @@ class Replaced(Exception):
 
 
 class ReadingThread:
-    """Runs `read` in a thread, and knows whether it goes on and when each partition was read."""
+    """Runs `read` in a thread, and knows whether it goes on and when each partition was read.
 
-    def __init__(self, read: Callable[[], None], location: str) -> None:
+    Events of the log have its `name`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], None],
+        location: str,
+        *,
+        name: str = "follower",
+        thread_name: str = "penstock-follow",
+    ) -> None:
         self._read = read
         self._location = location
+        self._name = name
+        self._thread_name = thread_name
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None  # the one that may take steps
         self._hanging: list[threading.Thread] = []  # those that were replaced
@@ -43,6 +55,8 @@ class ReadingThread:
         self._still_seconds = 0.0  # as the event loop counts
         self._read_at: dict[int, float] = {}  # by partition
         self._reason = ""
+        self.leaderless: Collection[int] = ()
+        """Partitions that no node can read, so that clients need no other node."""
         self.replaced = 0
         """Consumers and threads that were replaced since the start."""
 
@@ -50,7 +64,7 @@ class ReadingThread:
 
     def start(self) -> None:
         """Start a thread, which reads instead of an earlier one."""
-        thread = threading.Thread(target=self._run, name="penstock-follow", daemon=True)
+        thread = threading.Thread(target=self._run, name=self._thread_name, daemon=True)
         with self._lock:
             self._thread = thread
             self._still_seconds = 0.0
@@ -78,7 +92,7 @@ class ReadingThread:
             reason = f"librdkafka has not returned for {KAFKA_HANG_SECONDS_MAX:g} seconds"
             self._reason = reason
             self.replaced += 1
-        log.error("follower replaced", log=self._location, reason=reason)
+        log.error("kafka thread replaced", log=self._location, thread=self._name, reason=reason)
         self.start()
 
     def stop(self) -> None:
@@ -88,12 +102,13 @@ class ReadingThread:
         if thread is not None:
             thread.join(KAFKA_READ_SECONDS_MAX)
             if thread.is_alive():
-                log.warning("follower not ended", log=self._location)
+                log.warning("kafka thread not ended", log=self._location, thread=self._name)
 
     @property
     def problem(self) -> str | None:
-        """Why a partition has not been read for a while; None if all are."""
-        late = [number for number, is_late in self.late().items() if is_late]
+        """Why a partition with a leader has not been read for a while; None if all are."""
+        leaderless = self.leaderless
+        late = [each for each, is_late in self.late().items() if is_late and each not in leaderless]
         if not late:
             return None
         names = ", ".join("the state topic" if each < 0 else f"partition {each}" for each in late)
@@ -113,7 +128,7 @@ class ReadingThread:
         try:
             self._read()
         except Replaced:
-            log.warning("replaced follower ended", log=self._location)
+            log.warning("replaced kafka thread ended", log=self._location, thread=self._name)
 
     def step(self, *read: int) -> None:
         """Note that the thread goes on, and partitions that it has read; raise Replaced.
@@ -131,6 +146,12 @@ class ReadingThread:
     def wait(self) -> None:
         """Note that the thread waits for the event loop, not for Kafka; raise Replaced."""
         self.step(*self._read_at)
+
+    def note(self, reason: str) -> None:
+        """Note why a partition cannot be read; raise Replaced."""
+        self.step()
+        with self._lock:
+            self._reason = reason
 
     def fail(self, reason: str) -> None:
         """Note why the thread needs another consumer; raise Replaced."""

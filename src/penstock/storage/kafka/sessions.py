@@ -1,13 +1,13 @@
 """Clients that may resume on any node, in the state topic."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import structlog
 
 from penstock.limits import KAFKA_SESSIONS_REMOVED_MAX
 from penstock.ports import KeptSession
+from penstock.storage.kafka.reader_threads import ReaderThreads
 from penstock.storage.kafka.state import SESSION, StateTopic
 
 __all__ = ["KafkaSessions"]
@@ -21,7 +21,7 @@ class KafkaSessions:
     def __init__(
         self,
         state: StateTopic,
-        threads: ThreadPoolExecutor,
+        threads: ReaderThreads,
         post: Callable[[Callable[[], None]], None],
         *,
         node: int,

@@ -18,6 +18,7 @@ messages; all others are written by themselves.
 """
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +36,9 @@ from penstock.limits import (
     KAFKA_DELETIONS_MAX,
     KAFKA_READ_SECONDS_MAX,
     KAFKA_STATE_SECONDS_MAX,
+    KAFKA_TOPICS_FORGOTTEN_MAX,
     SERVICE_NODE_SILENT_SECONDS,
+    TOPICS_REMOVED_MAX,
 )
 from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
@@ -167,6 +170,7 @@ class StateTopic:
         self._places: dict[str, int] = {}  # of the values that were read
         self._deleted: dict[str, int] = {}  # the places of deletions that were read, oldest first
         self._sessions = SessionRecords()
+        self._removed_topics: dict[str, None] = {}  # keys, oldest first
         self._namespaces: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
@@ -259,6 +263,8 @@ class StateTopic:
                     counts = self._sessions.note(key, value)
                 if counts is None:
                     continue
+                if key.startswith(TOPIC):
+                    self._note_topic(key, value)
                 if value is None or not counts:
                     self._values.pop(key, None)
                     self._note_deletion(key, self._places.pop(key, None))
@@ -266,6 +272,26 @@ class StateTopic:
                     self._values[key] = value
                     if key.startswith(NAMESPACE):
                         self._namespaces |= {key[len(NAMESPACE) :]}
+
+    def _note_topic(self, key: str, value: bytes | None) -> None:
+        self._removed_topics.pop(key, None)
+        topic = decode_topic(value)
+        if topic is not None and topic.deleted:
+            self._removed_topics[key] = None
+
+    def forget_topics(self, node: int) -> None:
+        """Forget the oldest deleted topics above TOPICS_REMOVED_MAX; raise OSError.
+
+        Each node forgets those that it has deleted, and those of nodes that do not run. A call
+        forgets KAFKA_TOPICS_FORGOTTEN_MAX at most.
+        """
+        with self._lock:
+            count = min(len(self._removed_topics) - TOPICS_REMOVED_MAX, KAFKA_TOPICS_FORGOTTEN_MAX)
+            oldest = list(itertools.islice(self._removed_topics, max(count, 0)))
+        for key in oldest:
+            topic = decode_topic(self.get(key))
+            if topic is not None and (topic.node == node or not self.is_running(topic.node)):
+                self.send(key, None)
 
     def _note_deletion(self, key: str, place: int | None) -> None:
         self._deleted.pop(key, None)
@@ -333,7 +359,8 @@ class StateTopic:
 
         producer = self._produce(key, value, delivered)
         try:
-            producer.flush(KAFKA_READ_SECONDS_MAX)
+            with self._connection.calls.noted():
+                producer.flush(KAFKA_READ_SECONDS_MAX)
         except KafkaException as error:
             raise failure(error) from error
         if not done.is_set():

@@ -13,13 +13,13 @@ __all__ = ["TopicChanges"]
 class TopicChanges:
     """Topics that were created, deleted, or got their first message.
 
-    `add` and `remove` are called in one thread, `take` and `give_back` in another.
+    `add` and `remove` are called in one thread, `take` and `give_back` in another, `forget` in any.
     """
 
     def __init__(self, state: StateTopic, node: int) -> None:
         self._state = state
         self._node = node
-        self._removed: set[str] = set()  # by this node, and not created again
+        self._removed: set[str] = set()  # by this node; the state topic may not have it yet
         self._lock = threading.Lock()
         self._waiting: dict[str, bytes | None] = {}
         self._empty: dict[str, TopicState] = {}  # topics that have had no message
@@ -60,6 +60,19 @@ class TopicChanges:
             self._removed.add(name)
             deleted = TopicState(deleted=True, node=self._node)
             self._waiting[TOPIC + name] = msgspec.json.encode(deleted)
+
+    def forget(self) -> None:
+        """Forget removals that the state topic has, and there the oldest ones; raise OSError."""
+        self._state.refresh()
+        self._state.forget_topics(self._node)
+        with self._lock:
+            names = [name for name in self._removed if TOPIC + name not in self._waiting]
+        for name in names:
+            topic = self._state.load(TOPIC + name, TopicState)
+            if topic is None or topic.deleted:
+                with self._lock:
+                    if TOPIC + name not in self._waiting:
+                        self._removed.discard(name)
 
     def take(self, stored: Iterable[bytes]) -> dict[str, bytes | None]:
         """Return the changes since the last call; `stored` are topics of messages."""
