@@ -141,7 +141,7 @@ def test_two_nodes_that_publish_an_epoch_at_the_same_moment_publish_it_once(
         ready.wait(10)
         try:
             outcomes.append(client.publish_epoch("w", epoch, [0]).again)
-        except SinkElsewhere as error:
+        except PenstockError as error:
             outcomes.append(error)
 
     expected: list[bytes] = []
@@ -417,6 +417,31 @@ def test_an_epoch_is_published_once_when_nodes_are_killed_and_lose_their_folders
             for node in nodes:
                 has(node.client, expected)
     assert partial, "no kill was in the middle"
+
+
+def test_another_node_finishes_an_epoch_of_a_node_that_does_not_start_again(
+    kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka may have an open transaction of the killed node, which hides later states."""
+    sent = large(0)
+    with (
+        Serving(kafka, topic, 0, tmp_path / "a") as lost,
+        Sink(kafka, topic, 1, tmp_path / "b").running() as sink,
+    ):
+        sink.broker.until(lambda: set(sink.log.partitions) == {0, 1}, seconds_max=30)
+        tasks = stage_all(lost.client, 0, sent)
+        lost.cut(0, tasks, some(sink.client, 0))
+        stage_all(sink.client, 0, sent[::-1])
+        monkeypatch.setattr(kafka_state, "SERVICE_NODE_SILENT_SECONDS", 1.0)
+        until(
+            lambda: not sink.log._state.is_running(0),
+            "a silent node",
+            seconds_max=SECONDS_MAX,
+            look_seconds=0.1,
+        )
+        assert sink.client.publish_epoch("w", 0, tasks).rows == COUNT
+        assert sink.client.publish_epoch("w", 0, tasks).again
+        has(sink.client, sent)
 
 
 def test_a_node_finishes_an_epoch_with_the_rows_of_its_folder(

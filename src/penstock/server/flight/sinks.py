@@ -26,10 +26,11 @@ import structlog
 
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere
 from penstock.core.quotas import Quota
-from penstock.errors import LogUnavailable, NotAllowed, PenstockError
+from penstock.errors import LogUnavailable, NotAllowed, PenstockError, SinkElsewhere
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
 from penstock.limits import (
+    SINK_ELSEWHERE_SECONDS,
     SINK_FINAL_SECONDS_MAX,
     SINK_FORGET_SECONDS_MIN,
     SINK_STALE_SECONDS_MAX,
@@ -53,6 +54,7 @@ log = structlog.get_logger("penstock.flight")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{0,64}")
 _NUMBER_MAX: Final = (1 << 62) - 1
+_LOOK_SECONDS: Final = 0.05
 
 
 class Sinks:
@@ -187,6 +189,16 @@ class Sinks:
         _check_tokens(request.tokens)
         if request.tokens and len(request.tokens) != len(request.partitions):
             raise BadRequest("tokens", "expected one for each partition, or none")
+        deadline = time.monotonic() + SINK_ELSEWHERE_SECONDS
+        while True:
+            try:
+                return self._publish(request, principal)
+            except SinkElsewhere:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_SECONDS)
+
+    def _publish(self, request: PublishEpoch, principal: Principal) -> Published:
         with self._locked(request.writer):
             state = self._state(request.writer, principal)
             if state.publishing is not None:
