@@ -426,7 +426,7 @@ def test_another_node_finishes_an_epoch_of_a_node_that_does_not_start_again(
     sent = large(0)
     with (
         Serving(kafka, topic, 0, tmp_path / "a") as lost,
-        Sink(kafka, topic, 1, tmp_path / "b").running() as sink,
+        Sink(kafka, topic, 1, tmp_path / "b").running(anonymous=Principal("anonymous")) as sink,
     ):
         sink.broker.until(lambda: set(sink.log.partitions) == {0, 1}, seconds_max=30)
         tasks = stage_all(lost.client, 0, sent)
