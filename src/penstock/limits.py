@@ -1071,6 +1071,15 @@ SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 """Time that staged rows are kept on disk."""
 SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
 """Time that the state of a finished writer is kept."""
+SINK_RETRY_SECONDS: Final = 5.0
+"""How often a node tries to finish publications that have failed."""
+SINK_ELSEWHERE_SECONDS: Final = 2.0
+"""Time that an epoch waits for another node that publishes for its writer. Kafka shows that it is
+done a moment after the commit."""
+SINK_COMPARED_ROWS_MAX: Final = 1_000_000
+"""Rows in the log that staged rows are compared with, when a node takes an epoch over."""
+SINK_COMPARED_ROW_BYTES: Final = 160
+"""Memory of one of them, about."""
 
 # --- The pipeline -----------------------------------------------------------------------------
 PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000

@@ -72,6 +72,8 @@ class ErrorCode(enum.StrEnum):
     STAGING_FULL = "staging-full"
     TOO_MANY_GROUPS = "too-many-groups"
     SINK_DAMAGED = "sink-damaged"
+    SINK_ELSEWHERE = "sink-elsewhere"
+    EPOCH_DIFFERS = "epoch-differs"
     STAGED_ROWS_DAMAGED = "staged-rows-damaged"
     TOO_BUSY = "too-busy"
     FLIGHT_FAILED = "flight-failed"

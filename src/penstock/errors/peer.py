@@ -38,6 +38,7 @@ __all__ = [
     "OffsetPastEnd",
     "OutOfSequence",
     "ReservedHeader",
+    "SinkElsewhere",
     "TierUnavailable",
     "TooManyMessages",
     "TooManyPatternShapes",
@@ -383,6 +384,19 @@ class GroupElsewhere(PeerError):
     template = "group {group} has its members at node {node}; connect to that node"
 
     group: str
+    node: int
+
+
+class SinkElsewhere(PeerError):
+    """An epoch of a sink's writer, which another node publishes or has just begun."""
+
+    code = ErrorCode.SINK_ELSEWHERE
+    template = (
+        "writer {writer!r} publishes through node {node} at the moment; "
+        "try again, and if this stays so, publish through that node or stop it"
+    )
+
+    writer: str
     node: int
 
 

@@ -25,6 +25,7 @@ from penstock.storage import group_offsets as groups
 __all__ = [
     "BadRequest",
     "BadRows",
+    "EpochDiffers",
     "EpochOutOfOrder",
     "FlightFailed",
     "InternalError",
@@ -79,13 +80,28 @@ class NotStaged(CallerError):
 
     code = ErrorCode.NOT_STAGED
     template = (
-        "partition {partition} of epoch {epoch} of writer {writer!r} "
-        "was not put aside, or too long ago: write it again"
+        "partition {partition} of epoch {epoch} of writer {writer!r} is not staged at this broker: "
+        "it was staged at another node, or too long ago; write the epoch again"
     )
 
     writer: str
     epoch: int
     partition: int
+
+
+class EpochDiffers(CallerError):
+    """An epoch that was published in part, and was staged again with other rows."""
+
+    code = ErrorCode.EPOCH_DIFFERS
+    template = (
+        "{rows} rows of epoch {epoch} of writer {writer!r} are in the log, and not among those "
+        "that were staged now: start the node that has begun the epoch with its data folder, "
+        "or choose a new writer"
+    )
+
+    writer: str
+    epoch: int
+    rows: int
 
 
 class StagingFull(PeerError):

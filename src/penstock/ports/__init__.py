@@ -17,6 +17,7 @@ from penstock.ports.log import (
 )
 from penstock.ports.services import KnownService, ServedPath, ServiceStore
 from penstock.ports.sessions import KeptSession, SessionStore
+from penstock.ports.sinks import SinkEpoch, SinkStore, SinkWriter
 from penstock.ports.storage import (
     Bounds,
     ConsumerGroups,
@@ -76,6 +77,9 @@ __all__ = [
     "ServedPath",
     "ServiceStore",
     "SessionStore",
+    "SinkEpoch",
+    "SinkStore",
+    "SinkWriter",
     "Storage",
     "StorageStatus",
     "Stored",

@@ -18,6 +18,7 @@ from penstock.ports.log import Follower, KnownTopic, LogReader, LogWriter, Prepa
 from penstock.ports.nodes import NodeStatus
 from penstock.ports.services import ServiceStore
 from penstock.ports.sessions import SessionStore
+from penstock.ports.sinks import SinkStore
 
 if TYPE_CHECKING:
     import pyarrow as pa  # slow to import: only a storage that keeps history needs it
@@ -387,6 +388,10 @@ class Storage(LogWriter, LogReader, Port):
     @property
     def services(self) -> ServiceStore | None:
         """Where nodes keep the paths that they serve; None if this process is the only one."""
+
+    @property
+    def sinks(self) -> SinkStore | None:
+        """Where nodes keep the writers of sinks; None if this process is the only one."""
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 import pyarrow as pa
 import structlog
 
-from penstock.errors import LogUnavailable, PenstockError, TierUnavailable
+from penstock.errors import LogUnavailable, PenstockError, SinkElsewhere, TierUnavailable
 from penstock.flight.client import FlightClient
 from penstock.flight.errors import NoAnswer, TooBusy
 from penstock.flight.protocol import (
@@ -31,7 +31,7 @@ log = structlog.get_logger("penstock.spark")
 
 Answer = TypeVar("Answer")
 
-_RETRIABLE: Final = (NoAnswer, LogUnavailable, TierUnavailable, TooBusy)
+_RETRIABLE: Final = (NoAnswer, LogUnavailable, SinkElsewhere, TierUnavailable, TooBusy)
 
 
 class _Retries:

@@ -27,6 +27,7 @@ from penstock.ports import (
     Record,
     ServiceStore,
     SessionStore,
+    SinkStore,
     StorageStatus,
     Subscription,
     TopicCounts,
@@ -112,6 +113,7 @@ class MemoryLog:
     finds_last = False
     sessions: SessionStore | None = None
     services: ServiceStore | None = None
+    sinks: SinkStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
     last_us: int | None = None

@@ -12,7 +12,11 @@ import structlog
 
 from penstock.core.broker import Broker
 from penstock.errors import CannotListen
-from penstock.limits import FLIGHT_ARRIVING_BYTES_MAX, FLIGHT_STALL_SECONDS_MAX
+from penstock.limits import (
+    FLIGHT_ARRIVING_BYTES_MAX,
+    FLIGHT_STALL_SECONDS_MAX,
+    SINK_RETRY_SECONDS,
+)
 from penstock.ports import Storage
 from penstock.server.cannot_listen import cannot_listen
 from penstock.server.flight.auth import FlightAuth
@@ -21,6 +25,7 @@ from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.flight.reader import FlightReader
 from penstock.server.flight.service import FlightService
+from penstock.server.flight.shared_epochs import SharedEpochs
 from penstock.server.flight.sink_files import SinkFiles
 from penstock.server.flight.sinks import Sinks
 from penstock.server.group_lag import GroupLag
@@ -61,6 +66,7 @@ class FlightListener:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._publisher: Publisher | None = None
         self._recovering: threading.Thread | None = None
+        self._closed = threading.Event()
 
     async def start(self) -> None:
         """Accept calls, and finish publications that a crash interrupted; raise OperatorError."""
@@ -76,7 +82,9 @@ class FlightListener:
         reader = FlightReader(self._storage)
         files = SinkFiles(self._data)
         files.sweep()
-        sinks = Sinks(files, self._storage, publisher)
+        store = self._storage.sinks
+        shared = SharedEpochs(files, store, self._storage, publisher) if store else None
+        sinks = Sinks(files, self._storage, publisher, shared)
         self._tls = self._tls_settings()
         listening = self._listening()
         # The name of a unix socket is short, so it is not in the data folder. Only this user may
@@ -150,11 +158,14 @@ class FlightListener:
     def _recover(self, sinks: Sinks) -> None:
         try:
             sinks.recover()
+            while sinks.is_shared and not self._closed.wait(SINK_RETRY_SECONDS):
+                sinks.finish_failed()
         except Exception:  # the service goes on; the writer gets its own error
             log.exception("sinks not recovered")
 
     async def close(self, *, seconds_max: float) -> None:
         """Accept no more calls; wait up to `seconds_max` for those in progress."""
+        self._closed.set()
         if self._publisher is not None:
             self._publisher.stop()
         service, self._service = self._service, None

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -20,6 +20,8 @@ __all__ = ["Publisher"]
 
 log = structlog.get_logger("penstock.flight")
 
+_Result = TypeVar("_Result")
+
 _LOOK_SECONDS: Final = 1.0
 """How often a thread that waits for a quota looks whether the broker stops."""
 
@@ -27,9 +29,16 @@ _LOOK_SECONDS: Final = 1.0
 class _Publication:
     """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
-    def __init__(self, owner: str, quota: Quota | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        *,
+        quota: Quota | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.owner = owner
         self.quota = quota
+        self.check = check
         self._changed = threading.Condition()
         self._portions = 0
         self._bytes = 0
@@ -92,25 +101,35 @@ class Publisher:
 
     def new_client(self) -> int:
         """Return a new client number for a sender."""
-        future = asyncio.run_coroutine_threadsafe(self._new_client(), self._loop)
-        return future.result()
+        return self.call(self._broker.sessions.next_number)
 
-    async def _new_client(self) -> int:
-        return self._broker.sessions.next_number()
+    def call(self, work: Callable[[], _Result]) -> _Result:
+        """Call `work` in the event loop, and return its result."""
+
+        async def run() -> _Result:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def publish(
-        self, portions: Iterable[Prepared], *, owner: str, quota: Quota | None = None
+        self,
+        portions: Iterable[Prepared],
+        *,
+        owner: str,
+        quota: Quota | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> int:
         """Publish portions in order; return how many rows are on disk.
 
-        New topics belong to `owner`, a principal. If it raises, the first portions may be on disk,
-        and none behind one that is not. Portions above the rates of the principal wait. Raise
+        New topics belong to `owner`, a principal. Before each portion, `check` is called in the
+        event loop. If this or `check` raises, the first portions may be on disk, and none behind
+        one that is not. Portions above the rates of the principal wait. Raise
         LogUnavailable, TopicTableFull, MemoryExhausted or TooManyStoredBytes.
         """
         if quota is not None:
             limit = self._within if quota.is_limited else self._counted
             portions = limit(quota, portions)
-        publication = _Publication(owner, quota)
+        publication = _Publication(owner, quota=quota, check=check)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
 
@@ -185,6 +204,7 @@ class Publisher:
             publication.settled(rows)
             return
         try:
+            publication.check()
             receipt = self._broker.publish_prepared(
                 rows, owner=publication.owner, quota=publication.quota
             )

@@ -23,6 +23,7 @@ from penstock.errors import (
     MemoryExhausted,
     NotAllowed,
     PenstockError,
+    SinkElsewhere,
     TierUnavailable,
 )
 from penstock.flight.errors import (
@@ -86,6 +87,7 @@ _ERRORS: Final[dict[type[PenstockError], type[pf.FlightError]]] = {
     LogUnavailable: pf.FlightUnavailableError,
     TierUnavailable: pf.FlightUnavailableError,
     MemoryExhausted: pf.FlightUnavailableError,
+    SinkElsewhere: pf.FlightUnavailableError,
     TooBusy: pf.FlightUnavailableError,
 }
 _SUMMARIES: Final = {

@@ -41,13 +41,17 @@ _STATE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class Publishing(msgspec.Struct, frozen=True):
-    """An epoch that is being published; its rows in the log are at `start` or later."""
+    """An epoch that is being published; its rows in the log are at `start` or later.
+
+    `source` names its staged rows for other nodes.
+    """
 
     epoch: int
     partitions: list[int]
     start: int
     final: bool = False
     tokens: list[str] = []
+    source: str = ""
 
     @property
     def tasks(self) -> "list[Task]":

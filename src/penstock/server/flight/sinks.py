@@ -6,6 +6,8 @@
 If the process ends between the two saves, the log shows how much of the epoch it has: its rows
 carry `writer/epoch/partition`, and their order is fixed. The broker publishes the rest from the
 same files when it starts again. So an epoch is published whole, and never twice.
+
+Where several nodes share the log, they share the state of writers too: see shared_epochs.py.
 """
 
 import re
@@ -14,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,10 +26,11 @@ import structlog
 
 from penstock.core.access import Action, Principal, authorize, authorize_anywhere
 from penstock.core.quotas import Quota
-from penstock.errors import NotAllowed, PenstockError
+from penstock.errors import LogUnavailable, NotAllowed, PenstockError, SinkElsewhere
 from penstock.flight.errors import BadRequest, EpochOutOfOrder, NotStaged, StagingFull
 from penstock.flight.protocol import AbortEpoch, Published, PublishEpoch, Stage, Staged
 from penstock.limits import (
+    SINK_ELSEWHERE_SECONDS,
     SINK_FINAL_SECONDS_MAX,
     SINK_FORGET_SECONDS_MIN,
     SINK_STALE_SECONDS_MAX,
@@ -37,8 +41,10 @@ from penstock.memory import Purpose
 from penstock.ports import PartitionRange, Prepared, Storage
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
+from penstock.server.flight.logged_rows import EPOCH_COLUMNS, of_epoch
 from penstock.server.flight.publisher import Publisher
 from penstock.server.flight.rows import RowCheck, check_columns, expanded_bytes
+from penstock.server.flight.shared_epochs import SharedEpochs, skipping
 from penstock.server.flight.sink_files import Publishing, SinkFiles, Task, WriterState
 
 __all__ = ["Sinks"]
@@ -48,17 +54,25 @@ log = structlog.get_logger("penstock.flight")
 _WRITER: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9]{0,64}")
 _NUMBER_MAX: Final = (1 << 62) - 1
-_COUNTED: Final = ("sender", "protocol", "correlation")
-"""Columns by which the rows of an epoch are counted."""
+_LOOK_SECONDS: Final = 0.05
 
 
 class Sinks:
     """The sinks of all writers. Any thread may call; calls for one writer run one after another."""
 
-    def __init__(self, files: SinkFiles, storage: Storage, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        files: SinkFiles,
+        storage: Storage,
+        publisher: Publisher,
+        shared: SharedEpochs | None = None,
+    ) -> None:
         self._files = files
         self._storage = storage
         self._publisher = publisher
+        self._shared = shared
+        self._failed: set[str] = set()
+        """Writers whose publication has failed here, of those that nodes share."""
         self._lock = threading.Lock()
         self._locks: dict[str, tuple[threading.Lock, int]] = {}  # with the number of their users
         self._clients: OrderedDict[str, int] = OrderedDict()
@@ -154,6 +168,8 @@ class Sinks:
                     raise full
             state = WriterState(writer, principal.name)
             self._files.save(state)
+        if self._shared is not None:
+            state = self._shared.synced(state)
         _check_owner(state, principal)
         return state
 
@@ -173,6 +189,16 @@ class Sinks:
         _check_tokens(request.tokens)
         if request.tokens and len(request.tokens) != len(request.partitions):
             raise BadRequest("tokens", "expected one for each partition, or none")
+        deadline = time.monotonic() + SINK_ELSEWHERE_SECONDS
+        while True:
+            try:
+                return self._publish(request, principal)
+            except SinkElsewhere:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_SECONDS)
+
+    def _publish(self, request: PublishEpoch, principal: Principal) -> Published:
         with self._locked(request.writer):
             state = self._state(request.writer, principal)
             if state.publishing is not None:
@@ -183,6 +209,11 @@ class Sinks:
                 return Published(state.rows, again=True)
             begun = self._begin(request, state, principal)
             return Published(self._finish(begun, principal.quota).rows)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes may publish for the same writers."""
+        return self._shared is not None
 
     def _begin(
         self, request: PublishEpoch, state: WriterState, principal: Principal
@@ -201,6 +232,8 @@ class Sinks:
             if task not in staged:
                 raise NotStaged(request.writer, request.epoch, task.partition)
         self._check_rights(request.writer, publishing.tasks, principal)
+        if self._shared is not None:
+            return self._shared.begin(state, publishing)
         begun = msgspec.structs.replace(state, publishing=publishing)
         self._files.save(begun)
         return begun
@@ -220,9 +253,15 @@ class Sinks:
         publishing = state.publishing
         if publishing is None:
             return state
-        done = self._count(state.writer, publishing)
-        portions = self._portions(state.writer, publishing, skip=done)
-        rows = done + self._publisher.publish(portions, owner=state.owner, quota=quota)
+        portions = partial(self._portions, state.writer, publishing)
+        if self._shared is None:
+            done = self._count(state.writer, publishing)
+            left = portions(skipping(done))
+            rows = done + self._publisher.publish(left, owner=state.owner, quota=quota)
+        else:
+            self._failed.add(state.writer)
+            rows = self._shared.publish(state, publishing, portions, quota)
+            self._failed.discard(state.writer)
         finished = WriterState(
             state.writer, state.owner, publishing.epoch, rows, final=publishing.final
         )
@@ -243,29 +282,27 @@ class Sinks:
         if publishing.start >= end:
             return 0
         span = PartitionRange(partition, publishing.start, end)
-        mark = f"{writer}/{publishing.epoch}/"
-        count = 0
-        for batch in self._storage.scan(span, Selection(), columns=_COUNTED):
-            if writer not in batch.column("sender").dictionary.to_pylist():
-                continue
-            ours = pc.and_kleene(
-                pc.starts_with(batch.column("correlation"), mark),
-                pc.equal(batch.column("protocol").dictionary_decode(), FLIGHT.label),
-            )
-            ours = pc.and_kleene(ours, pc.equal(batch.column("sender").dictionary_decode(), writer))
-            count += pc.sum(ours).as_py() or 0
-        return count
+        batches = self._storage.scan(span, Selection(), columns=EPOCH_COLUMNS)
+        return sum(len(rows) for rows in of_epoch(batches, writer, publishing.epoch))
 
-    def _portions(self, writer: str, publishing: Publishing, *, skip: int) -> Iterator[Prepared]:
+    def _portions(
+        self,
+        writer: str,
+        publishing: Publishing,
+        rest: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> Iterator[Prepared]:
+        """Prepare what `rest` leaves of the staged rows."""
         client = self._client(writer)
         for task in publishing.tasks:
             correlation = f"{writer}/{task.epoch}/{task.partition}"
             for rows in self._files.read(writer, task):
-                left = rows.slice(min(skip, len(rows)))
-                skip -= len(rows) - len(left)
                 with self._publisher.memory.draw(Purpose.FLIGHT, rows.nbytes):
                     yield from self._storage.prepare(
-                        left, sender=writer, client=client, source=FLIGHT, correlation=correlation
+                        rest(rows),
+                        sender=writer,
+                        client=client,
+                        source=FLIGHT,
+                        correlation=correlation,
                     )
 
     def _client(self, writer: str) -> int:
@@ -290,9 +327,28 @@ class Sinks:
                 except (OSError, PenstockError) as error:  # the next call of the writer tries again
                     log.warning("sink not recovered", writer=writer, error=str(error))
         self._forget_final()
+        if self._shared is not None:
+            self._shared.forget_final()
+
+    def finish_failed(self) -> None:
+        """Finish publications that have failed: other nodes cannot, while this one runs."""
+        for writer in list(self._failed):
+            with self._locked(writer):
+                if writer in self._failed:
+                    try:
+                        self._recover(writer)
+                        self._failed.discard(writer)
+                    except (OSError, LogUnavailable) as error:
+                        log.debug("sink not finished", writer=writer, error=str(error))
+                    except PenstockError as error:  # the next call of the writer gets it
+                        self._failed.discard(writer)
+                        log.warning("sink not finished", writer=writer, error=str(error))
 
     def _recover(self, writer: str) -> None:
         state = self._files.load(writer)
+        if state is not None and self._shared is not None:
+            state = self._shared.synced(state)
+            self._shared.register(state)
         if state is not None and state.publishing is not None:
             state = self._finish(state)
         self._files.tidy(writer, seconds_max=SINK_STALE_SECONDS_MAX)

@@ -28,6 +28,7 @@ from penstock.ports import (
     SegmentStatus,
     ServiceStore,
     SessionStore,
+    SinkStore,
     StorageStatus,
     TopicCounts,
     TopicFilter,
@@ -74,6 +75,7 @@ class ArrowLog:
     finds_last = True
     sessions: SessionStore | None = None
     services: ServiceStore | None = None
+    sinks: SinkStore | None = None
     follow_problem: str | None = None
 
     def __init__(

@@ -106,12 +106,15 @@ class Connection:
         """Return a client for topics and their settings."""
         return AdminClient(self._config(), logger=_LOGGER)
 
-    def transactional(self, record_bytes_max: int) -> Producer:
-        """Return the producer of the node, which fences all earlier ones when it is initialized."""
+    def transactional(self, record_bytes_max: int, *, node: int | None = None) -> Producer:
+        """Return the producer of the node, which fences all earlier ones when it is initialized.
+
+        With `node`, it is that of another node.
+        """
         own = {
             "linger.ms": 0,
             "acks": "all",
-            "transactional.id": self.options.transactional_id,
+            "transactional.id": self.options.transactional_id_of(node),
             "message.max.bytes": record_bytes_max,
             "message.timeout.ms": 0,  # the committer decides how long to wait
             "queue.buffering.max.messages": 0,  # no limit: changes of all topics may be in a commit

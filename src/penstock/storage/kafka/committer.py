@@ -42,6 +42,7 @@ from penstock.limits import (
 from penstock.model import Durability
 from penstock.storage.arrow.format.segment import Columns, encode_row_group, parse_row_group
 from penstock.storage.arrow.read.reader import StoredRowGroup
+from penstock.storage.arrow.write.prepared import PreparedRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
 from penstock.storage.kafka.client import Connection, NoAnswer, RecordReader, failure
 from penstock.storage.kafka.namespace_topics import check_namespace_log
@@ -54,6 +55,7 @@ from penstock.storage.kafka.state import (
     HEAD,
     NAMESPACE,
     NODE,
+    SINK,
     NamespaceEnd,
     NamespaceEnds,
     NamespaceState,
@@ -177,8 +179,7 @@ class KafkaCommitter:
             producers = [producer]
             del producer
             self._connection.closing.close("writer", lambda: _purge(producers))
-        changes, self._sending = self._sending, {}
-        self._changes.give_back(changes)
+        self._give_back()
         commit, self._writing = self._writing, None
         if self._thread.replaceable:
             self._thread.start(self.revive if commit is None else None)
@@ -240,8 +241,7 @@ class KafkaCommitter:
         except Replaced:
             raise
         except BaseException:
-            changes, self._sending = self._sending, {}
-            self._changes.give_back(changes)
+            self._give_back()
             raise
         changes, self._sending = self._sending, {}
         self._state.apply(changes)
@@ -253,12 +253,18 @@ class KafkaCommitter:
             self._written(record)
             self._told = record.end_offset
 
+    def _give_back(self) -> None:
+        """Keep changes that were not written for the next commit, but not those of failed rows."""
+        changes, self._sending = self._sending, {}
+        self._changes.give_back({k: v for k, v in changes.items() if not k.startswith(SINK)})
+
     def _row_groups(self, commit: Commit) -> Iterator[SentRowGroup]:
         """Yield the blocks of a commit as row groups; then add their state changes to `_sending`.
 
         A block is encoded while librdkafka sends the one before.
         """
         topics: list[bytes] = []
+        states: dict[str, bytes] = {}
         crc, end = self._partition.last_crc, self._partition.bounds.end
         for position, block in enumerate(commit.blocks):
             offset = commit.offsets[position]
@@ -268,6 +274,8 @@ class KafkaCommitter:
             encoded = encode_row_group(columns, previous=crc, synced=end)
             crc = encoded.crc32c
             topics += columns.topics
+            if isinstance(block, PreparedRowGroup):
+                states |= block.state
             end = columns.base_offset + columns.count
             self._sent_end = max(self._sent_end, end)
             value = b"".join(encoded.buffers)
@@ -282,6 +290,7 @@ class KafkaCommitter:
             yield SentRowGroup(value, latest_ms(columns), nodes, namespace)
         if topics:
             self._sending.update(self._changes.take(topics))
+        self._sending.update(states)
         if end > self._reserved:
             self._sending[self._key] = self._node_state(end)
 

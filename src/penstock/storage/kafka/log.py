@@ -62,6 +62,7 @@ from penstock.storage.kafka.records import Heads, RowGroupRecord
 from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
+from penstock.storage.kafka.sinks import KafkaSinks
 from penstock.storage.kafka.state import (
     HEAD,
     NAMESPACE,
@@ -157,6 +158,13 @@ class KafkaLog:
             self._state, self._appends.post, node=options.node, process=self._committer.owner
         )
         self.services.clear()  # those of the last process of this node
+        self.sinks = KafkaSinks(
+            self._connection,
+            self._state,
+            self._appends,
+            process=self._committer.owner,
+            partition=self._new_partition,
+        )
         self._is_lost = False
         self._target: Follower | None = None
         self._follower = PartitionFollower(

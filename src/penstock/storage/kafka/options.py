@@ -46,7 +46,11 @@ class KafkaOptions:
     @property
     def transactional_id(self) -> str:
         """The name by which Kafka fences an earlier process of this node."""
-        return f"{self.topic}-{self.node}"
+        return self.transactional_id_of()
+
+    def transactional_id_of(self, node: int | None = None) -> str:
+        """Return that name of another node, or of this one."""
+        return f"{self.topic}-{self.node if node is None else node}"
 
     @property
     def group_id(self) -> str:

@@ -12,9 +12,10 @@
     stored/N         the bytes of principals in the partition of node N
     service/N/PATH   how many clients of node N serve a path
     session/KEY      a client that may resume: its node, and the positions of its subscriptions
+    sink/WRITER/P    the last epoch of a writer of sinks that process P has published or begun
 
 The last value of a key counts. Records of topics and nodes are part of the transactions that write
-messages; all others are written by themselves.
+messages, and so are those of published epochs; all others are written by themselves.
 """
 
 import contextlib
@@ -42,6 +43,7 @@ from penstock.limits import (
 )
 from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
+from penstock.ports.sinks import SinkWriter
 from penstock.storage.group_offsets import (
     check_group_count,
     check_group_name,
@@ -51,6 +53,7 @@ from penstock.storage.group_offsets import (
 )
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 from penstock.storage.kafka.session_records import SessionRecords
+from penstock.storage.kafka.sink_records import SinkRecords
 
 __all__ = [
     "KafkaGroups",
@@ -77,6 +80,7 @@ NODE: Final = "node/"
 NUMBERS: Final = "numbers/"
 SERVICE: Final = "service/"
 SESSION: Final = "session/"
+SINK: Final = "sink/"
 STORED: Final = "stored/"
 TOPIC: Final = "topic/"
 CLIENT_ID_BYTES: Final = 16
@@ -171,6 +175,7 @@ class StateTopic:
         self._deleted: dict[str, int] = {}  # the places of deletions that were read, oldest first
         self._sessions = SessionRecords()
         self._removed_topics: dict[str, None] = {}  # keys, oldest first
+        self._sinks = SinkRecords()
         self._namespaces: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
@@ -261,6 +266,8 @@ class StateTopic:
                 counts: bool | None = value is not None
                 if key.startswith(SESSION):
                     counts = self._sessions.note(key, value)
+                elif key.startswith(SINK):
+                    counts = self._sinks.note(key[len(SINK) :], value, place)
                 if counts is None:
                     continue
                 if key.startswith(TOPIC):
@@ -305,6 +312,21 @@ class StateTopic:
         with self._lock:
             return self._sessions.expired(count=count)
 
+    def sink(self, writer: str) -> SinkWriter | None:
+        """Return the state of a writer of sinks, as far as the topic was read."""
+        with self._lock:
+            return self._sinks.find(writer)
+
+    def sinks(self) -> dict[str, SinkWriter]:
+        """Return the states of all writers of sinks, as far as the topic was read."""
+        with self._lock:
+            return self._sinks.all()
+
+    def sink_processes(self, writer: str) -> list[tuple[str, int]]:
+        """Return processes with a record of a writer, and their nodes; that of the state last."""
+        with self._lock:
+            return self._sinks.processes(writer)
+
     def is_running(self, node: int) -> bool:
         """Return whether a node has started or reported a moment ago, as far as was read."""
         state = self.load(f"{NODE}{node}", NodeState)
@@ -345,16 +367,22 @@ class StateTopic:
         decoded = {name: _decode(value, kind) for name, value in self.values(prefix).items()}
         return {name: each for name, each in decoded.items() if each is not None}
 
-    def put(self, key: str, value: bytes | None) -> None:
-        """Write a value by itself; it is in Kafka when this returns. Raise OSError."""
+    def put(self, key: str, value: bytes | None) -> int:
+        """Write a value by itself; it is in Kafka when this returns. Raise OSError.
+
+        Return its place.
+        """
         failures: list[OSError] = []
+        places: list[int] = []
         done = threading.Event()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 failures.append(failure(str(error)))
             else:
-                self.apply({key: value}, place=message.offset())
+                place = message.offset()
+                self.apply({key: value}, place=place)
+                places.append(-1 if place is None else place)
             done.set()
 
         producer = self._produce(key, value, delivered)
@@ -367,6 +395,7 @@ class StateTopic:
             raise self._connection.timed_out(KAFKA_READ_SECONDS_MAX)
         if failures:
             raise failures[0]
+        return places[0]
 
     def send(
         self, key: str, value: bytes | None, *, failed: Callable[[], None] | None = None

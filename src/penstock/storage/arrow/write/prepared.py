@@ -6,7 +6,7 @@ which live subscribers are served. The writer thread fills in offsets and messag
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -110,6 +110,8 @@ class PreparedRowGroup:
         source: Source,
     ) -> None:
         self.client = client
+        self.state: Mapping[str, bytes] = {}
+        """Changes of the state of a log on Kafka, which are written with the rows."""
         self._protocol = bytes([PROTOCOLS.index(source.label)])
         self._count = len(piece)
         self._timestamp_us = 0
