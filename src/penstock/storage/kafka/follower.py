@@ -117,7 +117,8 @@ class PartitionFollower:
         self._target: Follower | None = None
         self._thread = ReadingThread(self._run, self._options.location)
         self._failed: tuple[tuple[int, int], int] | None = None  # a record, and its attempts
-        self._skipped: set[int] = set()  # partitions whose last record was passed over
+        # Partitions whose last record was not handed over: the next one tells where it ended.
+        self._skipped: set[int] = set()
         self._room = threading.Condition()
         self._queue: deque[tuple[Callable[[], None], int]] = deque()
         self._waiting_bytes = 0
@@ -389,6 +390,7 @@ class PartitionFollower:
             place = self._state.first_place()
         else:
             place = self._partitions[number].load_horizon()
+            self._skipped.add(number)
         self._thread.step()
         self._places[number] = place
 
@@ -401,13 +403,14 @@ class PartitionFollower:
             record = self._heads.read(message)
         except BadRecord as error:
             partition.tell(message.offset(), error)
+            self._skipped.add(partition.number)
             return
         self._thread.step()
+        if record.end_offset > partition.bounds.end:
+            partition.add(record)
         if partition.number in self._skipped:
             self._skipped.discard(partition.number)
             self._hand_over_failed(partition.number, record.base_offset)
-        if record.end_offset > partition.bounds.end:
-            partition.add(record)
         if isinstance(record, ReferenceRecord):
             self._take_reference(partition, data, record)
             return
