@@ -182,6 +182,9 @@ NODES_MAX: Final = 4096
 """Nodes of a log on Kafka: a message id has 12 bits for the partition."""
 KAFKA_COMMIT_SECONDS_MAX: Final = 10.0
 """How long a commit waits for Kafka, while publishers are paused; then its messages fail."""
+KAFKA_TRANSACTION_SECONDS_MORE: Final = 5.0
+"""Kafka aborts the transaction of a node that has ended or was suspended so long after the commit
+would have failed. Until then, other nodes do not see what was written to the state topic since."""
 KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
 KAFKA_READ_SECONDS_MAX: Final = 10.0

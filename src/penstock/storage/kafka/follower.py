@@ -503,16 +503,26 @@ class PartitionFollower:
         while missing and not self._stopping:
             self._state.refresh()
             self._thread.step()
-            for name in missing:
-                topic = decode_topic(self._state.get(TOPIC + name))
-                if topic is not None and not topic.deleted:
-                    self._create(name, topic)
-            missing = [name for name in missing if name not in self._topics]
+            missing = self._create_known(missing, self._state.get)
+            if missing:  # a transaction of another node may hide their records
+                missing = self._create_known(missing, self._state.unsettled().get)
+                self._thread.step()
             if time.monotonic() > ends:
                 self._topics.update(missing)  # the messages themselves create them
                 return
             if missing:
                 time.sleep(0.005)
+
+    def _create_known(self, names: Iterable[str], get: Callable[[str], bytes | None]) -> list[str]:
+        """Hand over the topics that the state has; return the names of the others."""
+        missing = []
+        for name in names:
+            topic = decode_topic(get(TOPIC + name))
+            if topic is None or topic.deleted:
+                missing.append(name)
+            else:
+                self._create(name, topic)
+        return missing
 
     # --- State ------------------------------------------------------------------------------------
 

@@ -62,7 +62,6 @@ from penstock.storage.kafka.scanner import KafkaScanner
 from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.state import (
-    HEAD,
     NAMESPACE,
     TOPIC,
     KafkaGroups,
@@ -102,7 +101,7 @@ class KafkaLog:
         self.partition = options.node
         self._state = StateTopic(self._connection)
         self._consumers = Consumers(self._connection)
-        self._heads = Heads(facts.log_id, options.node, self._find_head)
+        self._heads = Heads(facts.log_id, options.node, self._state.find_head)
         self._cache = RecordCache(options.cache_bytes_max)
         own = self._new_partition(options.node)
         self._own = own
@@ -191,11 +190,6 @@ class KafkaLog:
                 place = place if at_end else partition.first_place
                 self._partitions[number] = partition
                 yield Found(partition, self._new_reader(partition), place)
-
-    def _find_head(self, name: str) -> bytes | None:
-        if self._state.get(HEAD + name) is None:
-            self._state.refresh()
-        return self._state.get(HEAD + name)
 
     # --- Topics -----------------------------------------------------------------------------------
 
