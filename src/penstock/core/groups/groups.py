@@ -36,9 +36,18 @@ from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
-from penstock.errors import GroupDiffers, GroupElsewhere, LogError, LogUnavailable, NoSuchGroup
+from penstock.errors import (
+    GroupDiffers,
+    GroupElsewhere,
+    LogError,
+    LogUnavailable,
+    NoSuchGroup,
+    OffsetPastEnd,
+    TierUnavailable,
+)
 from penstock.limits import (
     GROUP_OWNER_SECONDS,
+    GROUP_READ_RETRY_SECONDS,
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
@@ -292,7 +301,14 @@ class Groups:
         places: list[int] = []
         partitions = dict(self._reader.partitions)
 
+        def find(number: int) -> None:
+            if not group.is_removed:
+                partitions[number].reader.find_time(timestamp_us, partial(found, number))
+
         def found(number: int, offset: int | LogError) -> None:
+            if isinstance(offset, OffsetPastEnd | TierUnavailable):  # it is not known yet
+                self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: find(number))
+                return
             if isinstance(offset, LogError):  # too many messages are better than too few
                 log.warning("time not found", group=group.name, error=str(offset))
                 place = self._reader.horizon(number)
@@ -305,8 +321,8 @@ class Groups:
                 self._changed(group)
                 self._delivery.wake(group)
 
-        for number, partition in partitions.items():
-            partition.reader.find_time(timestamp_us, partial(found, number))
+        for number in partitions:
+            find(number)
 
     def _follow(self, group: Group) -> None:
         """Route the topics of a group, once; raise InvalidPattern or TooManyPatternShapes."""

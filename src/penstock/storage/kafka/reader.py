@@ -82,15 +82,19 @@ class KafkaReader:
             except LogError as error:
                 result = error
             except OSError as error:
-                if not isinstance(error, NotAsked):
-                    log.warning("kafka not read", log=self._location, error=str(error))
-                result = OffsetPastEnd(offset, offset)
+                result = self._not_read(offset, error)
             except Exception as error:
                 log.exception("reading failed", offset=offset)
                 result = LogDamaged(offset, self.end, str(error))
             self._post(lambda: then(result))
 
         self._threads.submit(work)
+
+    def _not_read(self, offset: int, error: OSError) -> LogError:
+        """Return the error of a read that Kafka did not answer."""
+        if not isinstance(error, NotAsked):
+            log.warning("kafka not read", log=self._location, error=str(error))
+        return OffsetPastEnd(offset, offset)
 
     def _find(self, offset: int, topics: TopicFilter | None) -> Fetched:
         """Return the first wanted row group at or after an offset; raise LogError or OSError.
@@ -126,6 +130,8 @@ class KafkaReader:
                 result = self._partition.offset_at(timestamp_us)
             except LogError as error:
                 result = error
+            except OSError as error:
+                result = self._not_read(self.end, error)
             except Exception as error:
                 log.exception("time lookup failed", timestamp_us=timestamp_us)
                 result = LogDamaged(self.end, self.end, str(error))
