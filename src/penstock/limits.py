@@ -237,7 +237,8 @@ KAFKA_CLOSING_MAX: Final = 16
 KAFKA_UNFOLLOWED_SECONDS_MAX: Final = 30.0
 """A node that has not read the partitions of other nodes for so long is not ready."""
 KAFKA_TAKE_ATTEMPTS_MAX: Final = 3
-"""Attempts to take a record of another node that fails by a bug; then it is passed over."""
+"""Attempts to take a record of another node, or to read a row group for a session, that fail by a
+bug; then it is passed over."""
 KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
 """How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256

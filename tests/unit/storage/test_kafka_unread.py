@@ -4,6 +4,7 @@ There they come, or each reader gets an error that names the lost messages.
 """
 
 import dataclasses
+import errno
 import secrets
 import threading
 from collections.abc import Callable
@@ -12,12 +13,24 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from structlog.testing import capture_logs
 
-from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
+from penstock.errors import (
+    LogDamaged,
+    LogError,
+    LogFormatTooNew,
+    OffsetBelowHorizon,
+    OffsetPastEnd,
+)
 from penstock.ports import Fetched, Follower, LogReader, Stored
+from penstock.storage.arrow.format import segment
 from penstock.storage.kafka import committer, follower
+from penstock.storage.kafka.client import RecordReader
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.partition import NotAsked
+from penstock.storage.kafka.records import REFERENCE_HEADER, BadRecord, Heads
+from tests.support.written_log import START_US
 from tests.unit.storage.test_kafka import flipped
 from tests.unit.storage.test_port import Attached, attached, run
 from tools.kafka import KafkaBroker
@@ -94,7 +107,7 @@ def test_live_subscribers_are_told_of_messages_that_retention_has_removed(
     options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The follower is behind, and Kafka removes messages that it has not read yet."""
-    stands, fails = threading.Event(), threading.Event()
+    stands, stood, fails = threading.Event(), threading.Event(), threading.Event()
     read = follower.PartitionTail.next
 
     def standing(self: Any) -> list[Message]:
@@ -102,7 +115,10 @@ def test_live_subscribers_are_told_of_messages_that_retention_has_removed(
             fails.clear()
             stands.clear()
             raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-        return [] if stands.is_set() else read(self)
+        if stands.is_set():
+            stood.set()
+            return []
+        return read(self)
 
     monkeypatch.setattr(follower.PartitionTail, "next", standing)
     monkeypatch.setattr(follower, "KAFKA_FOLLOW_RETRY_SECONDS", 0.05)
@@ -114,6 +130,7 @@ def test_live_subscribers_are_told_of_messages_that_retention_has_removed(
             await writer.put("a")
             await used.until(lambda: target.offsets[1] == [0])
             stands.set()
+            await used.until(stood.is_set)
             for _ in range(3):
                 await writer.put("b")
             place = writer.storage._own.place_at(3)  # type: ignore[attr-defined]
@@ -126,3 +143,176 @@ def test_live_subscribers_are_told_of_messages_that_retention_has_removed(
             assert found.horizon == 3
 
     run(use())
+
+
+# --- Later versions -------------------------------------------------------------------------------
+
+
+def test_records_of_a_later_version_hold_up_no_other_partition(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        node, target = KafkaLog(options), Target()
+        async with attached(KafkaLog(other(options))) as writer, attached(node) as used:
+            node.follow(cast("Follower", target))
+            with monkeypatch.context() as patch:
+                patch.setattr(segment, "FORMAT", segment.FORMAT + 1)
+                newer = KafkaLog(other(options, 2))
+            with capture_logs() as events:
+                async with attached(newer) as late:
+                    await late.put("a")
+                    await late.put("b")
+                    await writer.put("c")
+                    await used.until(lambda: target.offsets[1] == [0])
+                    await used.until(lambda: len(unreadable(events)) == 2)
+            assert f"log format {segment.FORMAT + 1}" in unreadable(events)[0]
+            assert target.offsets[2] == []
+            assert node._follower.status.replaced == 0
+            again, started = KafkaLog(other(options, 3)), Target()
+            async with attached(again) as last:
+                again.follow(cast("Follower", started))
+                await writer.put("d")
+                await last.until(lambda: started.offsets[1] == [1])
+        with pytest.raises(LogFormatTooNew):  # it would write its messages in their place
+            KafkaLog(other(options, 2))
+
+    run(use())
+
+
+def unreadable(events: list[Any]) -> list[str]:
+    """The reasons of records that cannot be read."""
+    return [each["error"] for each in events if each["event"] == "record cannot be read"]
+
+
+class FormMessage:
+    """A record of Kafka with a reference of some format."""
+
+    def __init__(self, form: bytes, number: int) -> None:
+        self._form = form
+        self._number = number
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [(REFERENCE_HEADER, self._form)]
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def offset(self) -> int:
+        return 0
+
+    def partition(self) -> int:
+        return self._number
+
+
+@pytest.mark.parametrize(
+    ("form", "number", "expected"),
+    [
+        (b"2", 1, BadRecord),
+        (b"2", 0, LogFormatTooNew),
+        (b"x", 0, BadRecord),
+        (b"9" * 5000, 0, BadRecord),
+    ],
+)
+def test_a_reference_of_a_later_version_is_passed_over_in_partitions_of_others_only(
+    form: bytes, number: int, expected: type[Exception]
+) -> None:
+    heads = Heads(0, 0, lambda _: None, passes_newer=True)
+    with pytest.raises(expected):
+        heads.read(cast("Message", FormMessage(form, number)))
+    if expected is LogFormatTooNew:
+        with pytest.raises(LogFormatTooNew):  # a reader does not take it for damage
+            Heads(0, 0, lambda _: None).read(cast("Message", FormMessage(form, 7)))
+
+
+# --- Reads for sessions ---------------------------------------------------------------------------
+
+
+def test_a_read_that_fails_unexpectedly_is_tried_again_and_then_one_row_group_is_passed_over(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            await used.put("a", "a")
+            await used.put("b")
+            find = node._reader._find
+            failures: list[Exception] = []
+
+            def failing(offset: int, topics: Any) -> Fetched:
+                if offset == 0 and failures:
+                    raise failures.pop()
+                return find(offset, topics)
+
+            monkeypatch.setattr(node._reader, "_find", failing)
+            failures += [RuntimeError("can't start new thread")] * 2
+            assert isinstance(await used.fetch(0), OffsetPastEnd)
+            assert isinstance(await used.fetch(0), OffsetPastEnd)
+            assert isinstance(await used.fetch(0), Fetched)
+            failures += [IndexError("a bug")] * 10
+            while not isinstance(found := await used.fetch(0), LogDamaged):
+                assert isinstance(found, OffsetPastEnd)
+            assert (found.offset, found.resumes_at) == (0, 2)
+            assert isinstance(await used.fetch(2), Fetched)
+            failures[:] = [MemoryError()] * 10
+            while failures:
+                assert isinstance(await used.fetch(0), OffsetPastEnd)
+
+    run(use())
+
+
+def test_a_read_that_fails_wherever_it_begins_passes_over_nothing(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            await used.put("a")
+
+            def failing(*_: object) -> None:
+                raise IndexError("a bug")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(node._own, "find_record", failing)
+                for _ in range(5):
+                    assert isinstance(await used.fetch(0), OffsetPastEnd)
+            assert isinstance(await used.fetch(0), Fetched)
+
+    run(use())
+
+
+def test_a_time_that_kafka_does_not_answer_is_to_be_asked_for_again(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        node = KafkaLog(options)
+        async with attached(node) as used:
+            await used.put("a")
+            found: list[int | LogError] = []
+
+            async def find() -> int | LogError:
+                found.clear()
+                node.find_time(START_US, found.append)
+                await used.until(lambda: found)
+                return found[0]
+
+            for error, events in (
+                (OSError(errno.EIO, "no answer"), ["kafka not read"]),
+                (NotAsked(errno.EIO, "asked a moment ago"), []),
+            ):
+                with monkeypatch.context() as patch, capture_logs() as logged:
+                    patch.setattr(RecordReader, "at_time", raising(error))
+                    assert isinstance(await find(), OffsetPastEnd)
+                assert [each["event"] for each in logged] == events
+            with monkeypatch.context() as patch:
+                patch.setattr(RecordReader, "at_time", raising(IndexError("a bug")))
+                assert isinstance(await find(), LogDamaged)
+            assert await find() == 0
+
+    run(use())
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def call(*_: object) -> None:
+        raise error
+
+    return call

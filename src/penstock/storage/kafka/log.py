@@ -101,7 +101,7 @@ class KafkaLog:
         self.partition = options.node
         self._state = StateTopic(self._connection)
         self._consumers = Consumers(self._connection)
-        self._heads = Heads(facts.log_id, options.node, self._state.find_head)
+        self._heads = Heads(facts.log_id, options.node, self._state.find_head, passes_newer=True)
         self._cache = RecordCache(options.cache_bytes_max)
         own = self._new_partition(options.node)
         self._own = own
