@@ -88,6 +88,8 @@ class KafkaReader:
             result: Fetched | LogError
             try:
                 result = self._find(offset, topics)
+                if self._attempts:
+                    self._attempts.pop(offset, None)
             except LogError as error:
                 result = error
             except OSError as error:
