@@ -18,11 +18,13 @@ from confluent_kafka import Producer
 
 from penstock.core.answers import is_safe
 from penstock.errors import GroupElsewhere, KafkaUnusable
-from penstock.ports import Follower, GroupProgress, KeptSession, Stored
+from penstock.ports import Follower, GroupProgress, KeptSession, PartitionRange, Stored
 from penstock.storage.kafka import follower
 from penstock.storage.kafka.client import Connection
 from penstock.storage.kafka.log import KafkaLog
-from penstock.storage.kafka.options import KafkaOptions
+from penstock.storage.kafka.log_reader import KafkaLogReader
+from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
+from penstock.storage.kafka.range_reader import RangeReader
 from penstock.storage.kafka.state import StateTopic
 from tests.unit.storage.test_port import attached, run
 from tools.kafka import KafkaBroker
@@ -90,6 +92,23 @@ def test_messages_of_a_node_that_starts_meanwhile_are_delivered(options: KafkaOp
                 await used.until(lambda: target.offsets.get(2) == [0])
                 assert not target.failed
             suspended.abort()
+
+    run(use())
+
+
+def test_readers_read_messages_of_a_node_that_starts_meanwhile(options: KafkaOptions) -> None:
+    async def use() -> None:
+        KafkaLog(options).close()  # creates the topics
+        suspended = OpenTransaction(options)
+        async with attached(await asyncio.to_thread(KafkaLog, other(options, 2))) as writer:
+            await writer.put("a")
+            reading = KafkaReadOptions(options.bootstrap, options.topic)
+            with KafkaLogReader(reading) as reader:
+                assert reader.refresh()[2] == (0, 1)
+            with contextlib.closing(RangeReader(reading, log_id=0, heads={})) as ranges:
+                span = PartitionRange(2, 0, 1)
+                assert [each.base_offset for each in ranges.records(span, 0)] == [0]
+        suspended.abort()
 
     run(use())
 
