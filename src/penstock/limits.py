@@ -342,6 +342,8 @@ GROUP_SWEEP_SECONDS: Final = 0.2
 """How often states of groups are stored, and messages taken from members that are late."""
 GROUPS_STORE_SECONDS_MIN: Final = 0.5
 """Time to store the states of all groups when the broker stops, at least."""
+GROUPS_LOCK_SECONDS_MAX: Final = 10.0
+"""Time that a process waits for another one that changes a group of the same folder."""
 GROUP_OWNER_SECONDS: Final = 5.0
 GROUP_OWNER_SILENT_SECONDS: Final = 15.0
 """How often a node of several says that it has the members of a group, and the time without it

@@ -8,6 +8,7 @@ __all__ = [
     "DEDUPE_HEADER",
     "NO_MESSAGE_OFFSET",
     "RESERVED_HEADER_PREFIX",
+    "TEMPORARY_OFFSET",
     "ByteOrder",
     "Durability",
     "Form",
@@ -131,6 +132,8 @@ def is_reserved_header(key: str) -> bool:
 
 NO_MESSAGE_OFFSET: Final = (1 << 62) - 1
 """The offset in the message id of a failed acknowledgment: no message has it."""
+TEMPORARY_OFFSET: Final = NO_MESSAGE_OFFSET - 1
+"""The same for a subscription that may succeed later or at another node. No message has it."""
 
 
 def message_id(log_id: int, *, partition: int, offset: int) -> bytes:

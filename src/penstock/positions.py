@@ -8,7 +8,7 @@ Integers are little-endian.
              i64 time in microseconds since the epoch, u32 sender
              with ROWS      count times u32: what to add to the first offset
              with COLUMNS   count times i64 time, then count times u32 sender
-    Anchor   u8 kind (2), u8 flags, u16 count, u64 log id, i64 time,
+    Anchor   u8 kind (2), u8 flags (HISTORY, REPLAY, GROUP), u16 count, u64 log id, i64 time,
              count times: u16 partition, u8 flags, u64 next offset, u64 first readable offset
              then the pattern in UTF-8
 """
@@ -56,6 +56,7 @@ _ROWS: Final = 2
 _COLUMNS: Final = 4
 _HISTORY: Final = 1
 _REPLAY: Final = 2
+_GROUP: Final = 4
 
 
 class InvalidPositions(WireError):
@@ -132,7 +133,8 @@ class Anchor:
     """Where a subscription to `pattern` takes effect; an empty pattern answers the client's asking.
 
     Messages from the next offsets on were received at `time_us` or later. Without `has_history` the
-    broker cannot deliver earlier messages; with `is_replay` some follow.
+    broker cannot deliver earlier messages; with `is_replay` some follow. With `in_group` the client
+    is a member of a consumer group: its messages may be earlier ones, and may come again.
     """
 
     pattern: str
@@ -141,6 +143,7 @@ class Anchor:
     partitions: Mapping[int, AnchoredPartition]
     has_history: bool = False
     is_replay: bool = False
+    in_group: bool = False
 
 
 def encode_places(places: Places) -> bytes:
@@ -161,7 +164,7 @@ def encode_places(places: Places) -> bytes:
 
 def encode_anchor(anchor: Anchor) -> bytes:
     """Return the payload of a frame."""
-    flags = anchor.has_history * _HISTORY | anchor.is_replay * _REPLAY
+    flags = anchor.has_history * _HISTORY | anchor.is_replay * _REPLAY | anchor.in_group * _GROUP
     count = len(anchor.partitions)
     parts = [_ANCHOR.pack(_KIND_ANCHOR, flags, count, anchor.log_id, anchor.time_us)]
     parts += (
@@ -219,6 +222,7 @@ def _decode_anchor(payload: bytes) -> Anchor:
         partitions,
         has_history=bool(flags & _HISTORY),
         is_replay=bool(flags & _REPLAY),
+        in_group=bool(flags & _GROUP),
     )
 
 

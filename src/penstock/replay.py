@@ -13,9 +13,9 @@
 `@group=NAME` may be followed by a start position other than `last`, at which a new group begins,
 and by `ordered=topic`, in any order and with commas: `@group=billing,earliest,ordered=topic`.
 
-An `@` followed by any other text is part of the name, except that a text which is almost a start
-position (`@ealiest`, `@-15min`) is refused with a hint. No topic can be created whose name ends in
-one of all these: a subscription could not name it.
+An `@` followed by any other text is part of the name, except that a text which is almost one of
+these (`@ealiest`, `@-15min`, `@gruop=billing`) is refused with a hint. No topic can be created
+whose name ends in one of all these: a subscription could not name it.
 """
 
 import re
@@ -121,7 +121,7 @@ _TIME: Final = re.compile(
 _PLACE_CHARACTERS_MAX: Final = 64
 """A longer text is part of the name: the cost of the comparison is bounded."""
 _GROUP_CHARACTERS_MAX: Final = 2 * GROUP_NAME_CHARACTERS_MAX
-_EARLIEST_EDITS_MAX: Final = 2
+_EDITS_MAX: Final = 2
 _UNIT_NAMES: Final = {
     "ms": ("ms", "msec", "msecs", "millis", "millisecond", "milliseconds"),
     "s": ("s", "sec", "secs", "second", "seconds"),
@@ -140,6 +140,8 @@ _ALMOST_TIME: Final = re.compile(
 _LAST: Final = "last"
 _GROUP: Final = "group="
 _ORDERED: Final = "ordered=topic"
+_ALMOST_GROUP: Final = re.compile(r" *([A-Za-z]{4,6}) *([=:]) *(.*)", re.ASCII | re.DOTALL)
+_JOINED_HINT: Final = "write one of these alone, or with a group: @group=NAME,earliest"
 GROUP_HINT: Final = (
     f"write @group=NAME, with a name of up to {GROUP_NAME_CHARACTERS_MAX} letters, digits, "
     f"'_', '-' and '.', then ,earliest or another start position, or ,{_ORDERED}"
@@ -147,6 +149,21 @@ GROUP_HINT: Final = (
 _GROUP_NAME: Final = re.compile(
     rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}", re.ASCII
 )
+
+
+def _slips(word: str) -> frozenset[str]:
+    """Return a word with two adjacent letters swapped, or with one letter doubled."""
+    swapped = (
+        word[:index] + word[index + 1] + word[index] + word[index + 2 :]
+        for index in range(len(word) - 1)
+    )
+    doubled = (word[: index + 1] + word[index:] for index in range(len(word)))
+    return frozenset((*swapped, *doubled))
+
+
+# A letter replaced makes other words of so short a word: fast, list, past.
+_ALMOST_LAST: Final = _slips(_LAST) | {_LAST}
+_GROUP_SLIPS: Final = _slips("group")
 
 
 def split_replay(text: str) -> tuple[str, Start | None]:
@@ -235,22 +252,55 @@ def ends_in_replay(name: str) -> bool:
 
 def _hint(place: str) -> str | None:
     """Return what to write instead of a text that is no start position; None if it is a name."""
-    has_group = place.startswith((_GROUP, f"{_LAST},{_GROUP}"))
-    if has_group and len(place) <= _GROUP_CHARACTERS_MAX:
-        return GROUP_HINT
+    if len(place) > _GROUP_CHARACTERS_MAX:
+        return None
+    parts = place.split(",")
+    if any(_group_meant(part) is not None for part in parts):
+        meant = ",".join(_part_meant(part) for part in parts)
+        return GROUP_HINT if _group(meant) is None else f"did you mean @{meant}?"
     if len(place) > _PLACE_CHARACTERS_MAX:
         return None
-    place = place.strip().lower()
-    meant = _meant(place)
-    return None if meant is None else f"did you mean {meant}?"
+    if (meant_alone := _meant(place)) is not None:
+        return f"did you mean {meant_alone}?"
+    if len(parts) > 1 and all(_is_part(_part_meant(part)) for part in parts):
+        return _JOINED_HINT
+    return None
+
+
+def _group_meant(part: str) -> str | None:
+    """Return the part `group=NAME` that is probably meant; None if it is another text."""
+    match = _ALMOST_GROUP.fullmatch(part)
+    if match is None:
+        return None
+    word, sign, name = match[1].lower(), match[2], match[3].rstrip(" ")
+    is_almost = word in _GROUP_SLIPS or (sign == "=" and _edits(word, "group") <= 1)
+    return f"{_GROUP}{name}" if is_almost or word == "group" else None
+
+
+def _part_meant(part: str) -> str:
+    """Return what is probably meant by a part of a list such as `group=billing,ealiest`."""
+    group = _group_meant(part)
+    if group is not None:
+        return group
+    if len(part) > _PLACE_CHARACTERS_MAX or _is_part(part):
+        return part
+    if _edits(part.strip().lower(), _ORDERED) <= _EDITS_MAX:
+        return _ORDERED
+    meant = (_meant(part) or "").removeprefix("@")
+    return meant if _start(meant) is not None else part
+
+
+def _is_part(part: str) -> bool:
+    return part == _ORDERED or _start(part) is not None
 
 
 def _meant(place: str) -> str | None:
+    place = place.strip().lower()
     if place == "latest":
         return "the name alone, which starts with the next message"
-    if place == _LAST:
+    if place in _ALMOST_LAST:
         return "@last"
-    if place.isalpha() and _edits(place, "earliest") <= _EARLIEST_EDITS_MAX:
+    if place.isalpha() and _edits(place, "earliest") <= _EDITS_MAX:
         return "@earliest"
     if match := _ALMOST_AGO.fullmatch(place):
         return _duration_meant(match[1], match[2])
@@ -277,8 +327,8 @@ def _duration_meant(number: str, unit: str) -> str | None:
 
 def _edits(text: str, word: str) -> int:
     """Return how many letters must be added, removed or replaced to make one text the other."""
-    if abs(len(text) - len(word)) > _EARLIEST_EDITS_MAX:
-        return _EARLIEST_EDITS_MAX + 1
+    if abs(len(text) - len(word)) > _EDITS_MAX:
+        return _EDITS_MAX + 1
     row = list(range(len(word) + 1))
     for count, letter in enumerate(text, 1):
         before, row[0] = row[0], count

@@ -44,7 +44,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.server.credentials import hash_password
-from tests.attack.attackers import Target
+from tests.attack.attacker import Target
 from tests.attack.honest import LAYOUT, MARK, TOPICS
 from tests.crash.loads import segments
 from tests.support.running import Running, environment, run

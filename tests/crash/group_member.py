@@ -1,16 +1,18 @@
 """A member of a group as a process: `python -m tests.crash.group_member PROTOCOL URL…`.
 
 It writes a line for each message: `seen VALUE SECONDS` with the monotonic time, and `done VALUE`
-when it has acknowledged it. Values that end in `!>` are refused. It connects again by itself, to the
-other URLs too, and leaves at SIGTERM.
+when it has acknowledged it. Values that end in `!>` are refused. The client library connects again, to
+the other URLs too; each time it has joined, the process writes `joined`. It leaves at SIGTERM.
 
 The clients of Rheos and herald acknowledge nothing: their system does. Such a member reads through
 `AcknowledgedBytes`, so that a test knows which bytes the system has acknowledged, though it is killed.
 PENSTOCK_TEST_FOLDER and PENSTOCK_TEST_CONTROL are for that.
 """
 
+import asyncio
 import contextlib
 import io
+import itertools
 import os
 import re
 import selectors
@@ -24,9 +26,19 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from penstock.client import Backoff, ClientClosed, ConnectFailed, PeerError, connect_sync
-from penstock.client.errors import Refused, TimedOut
-from penstock.client.sync import SyncClient
+from penstock.client import (
+    Backoff,
+    Client,
+    ClientEvent,
+    ConnectFailed,
+    PeerError,
+    Refused,
+    State,
+    StateChanged,
+    TimedOut,
+    connect,
+)
+from penstock.client.options import ProtocolName
 
 CHANNEL = 7
 GROUP = "billing"
@@ -141,68 +153,77 @@ def tell(kind: str, *values: object) -> None:
     sys.stdout.flush()
 
 
-def consume(client: SyncClient, ended: threading.Event, *, is_ordered: bool) -> None:
-    """Process messages until the connection is lost, or `ended`."""
+def member_of(urls: list[str], protocol: ProtocolName) -> Client:
+    """Return a client that writes each time that it has joined: a member is connected then.
+
+    Only the first time, a client of herald connects before it subscribes.
+    """
+    connected = itertools.count()
+
+    def observe(event: ClientEvent) -> None:
+        is_connected = isinstance(event, StateChanged) and event.state is State.CONNECTED
+        if is_connected and (next(connected) or protocol != "herald"):
+            tell("joined")
+
+    quick = Backoff(seconds_max=0.5)
+    return connect(urls, protocol=protocol, timeout=5, backoff=quick, on_event=observe)
+
+
+async def consume(client: Client, ended: asyncio.Event, *, is_ordered: bool) -> None:
+    """Process messages until `ended`."""
     acknowledges = client.protocol.label in ACKNOWLEDGES
     pattern, group = (ORDERED_PATTERN, ORDERED_GROUP) if is_ordered else (PATTERN, GROUP)
-    with client.consume(pattern, group=group, is_ordered=is_ordered) as messages:
-        tell("joined")
+    async with client.consume(pattern, group=group, is_ordered=is_ordered) as messages:
         while not ended.is_set():
             try:
-                taken = messages.take(LOOK_SECONDS)
+                taken = await messages.take(LOOK_SECONDS)
             except TimedOut:
                 continue
             for message in taken:
                 value = message.value.decode()
                 tell("seen", value, time.monotonic())
                 if acknowledges and value.endswith("!>"):
-                    message.nack("poison")
-                elif message.ack() and acknowledges:
+                    await message.nack("poison")
+                elif await message.ack() and acknowledges:
                     tell("done", value)
 
 
-def listen(client: SyncClient, ended: threading.Event) -> None:
+async def listen(client: Client, ended: asyncio.Event) -> None:
     """Do the same with a channel of herald, which the broker binds to the group."""
-    stream = client.subscribe(CHANNEL, timeout=LOOK_SECONDS)
-    tell("joined")
+    async with client, client.subscribe(CHANNEL) as stream:
+        tell("joined")
+        while not ended.is_set():
+            with contextlib.suppress(TimedOut):
+                message = await stream.get(LOOK_SECONDS)
+                tell("seen", message.value.decode(), time.monotonic())
+
+
+async def run(protocol: ProtocolName, urls: list[str], *, is_ordered: bool) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     while not ended.is_set():
+        client = member_of(urls, protocol)
         try:
-            message = next(stream)
-        except TimedOut:
-            continue
-        tell("seen", message.value.decode(), time.monotonic())
+            if protocol == "herald":
+                await listen(client, ended)
+            else:
+                await consume(client, ended, is_ordered=is_ordered)
+        except (ConnectFailed, PeerError, Refused):
+            urls = [*urls[1:], urls[0]]  # a herald client begins at one node, and stays there
+            await asyncio.sleep(0.1)
 
 
-def main(protocol: str, *urls: str) -> None:
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    is_ordered = "PENSTOCK_TEST_ORDERED" in os.environ
+def main(protocol: ProtocolName, *urls: str) -> None:
     relays: list[AcknowledgedBytes] = []
     if protocol not in ACKNOWLEDGES:
         folder = Path(os.environ["PENSTOCK_TEST_FOLDER"])
         control = socket.socket(fileno=int(os.environ["PENSTOCK_TEST_CONTROL"]))
         relays = [AcknowledgedBytes(url, folder, control) for url in urls]
     addresses = [relay.url for relay in relays] or list(urls)
-    while not ended.is_set():
-        # A node that does not have the group refuses it: try the next one.
-        addresses = [*addresses[1:], addresses[0]]
-        try:
-            with connect_sync(
-                addresses[0],
-                protocol=protocol,  # type: ignore[arg-type]
-                timeout=5,
-                backoff=Backoff(seconds_max=0.5),
-                reconnect=len(urls) == 1,
-            ) as client:
-                if protocol == "herald":
-                    listen(client, ended)
-                else:
-                    consume(client, ended, is_ordered=is_ordered)
-        except (ConnectFailed, TimedOut, PeerError, Refused, ClientClosed, StopIteration):
-            ended.wait(0.1)
+    asyncio.run(run(protocol, addresses, is_ordered="PENSTOCK_TEST_ORDERED" in os.environ))
     for relay in relays:
         relay.wait()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:])  # type: ignore[arg-type]

@@ -5,28 +5,26 @@ the process is noticed by `tests.fuzz.arrow`.
 """
 
 import contextlib
+import functools
 import random
 import shutil
 import struct
-import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
 
-from penstock._kernels import stored
 from penstock._kernels.batch import Batch
-from penstock._kernels.crc32c import crc32c, crc32c_each
-from penstock.errors import InvalidTopicName, LogError, OperatorError, ValueNotDeliverable
+from penstock._kernels.crc32c import crc32c
+from penstock.errors import InvalidTopicName, LogError, OperatorError
 from penstock.flight.errors import BadRequest, BadRows, StagedRowsDamaged
 from penstock.flight.protocol import Staged
 from penstock.limits import FLIGHT_MESSAGE_BYTES_MAX, FLIGHT_STREAMS_MAX
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
-from penstock.protocols import PROTOCOLS as REGISTRY
 from penstock.server.flight.calls import WorkLimit
 from penstock.server.flight.http2 import PREFACE, NotHttp2, RequestGate, TooLarge
 from penstock.server.flight.rows import RowCheck, check_columns, whole
@@ -38,8 +36,6 @@ from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
     BadHead,
     BadRowGroup,
-    RowGroup,
-    buffer_regions,
     check_row_group,
     encode_row_group,
     parse_head,
@@ -66,28 +62,28 @@ from penstock.storage.kafka.records import (
     private_records,
 )
 from penstock.storage.rows import read_whole_batch
-from penstock.storage.schema import KINDS, PROTOCOLS, SCHEMA
+from penstock.storage.schema import SCHEMA
 from tests.fuzz.arrow_mutate import damaged, messages, set_number
+from tests.fuzz.arrow_row_groups import (
+    GOLDEN,
+    TOPICS,
+    Surface,
+    check_group,
+    damaged_alone,
+    damaged_group,
+    delivered,
+    folder,
+    resealed,
+    row_groups,
+    segments,
+)
+from tests.fuzz.arrow_row_index import ROW_INDEX
 from tests.fuzz.test_flight_rows import seeds as row_seeds
-from tests.support.agreement import kernel_encode, new_topics
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-WORDS = stored.SegmentWords(PROTOCOLS, KINDS)
-TOPICS = new_topics()
-"""Shared by all inputs of a process: a new table takes longer than an input."""
 OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
-
-
-class Surface(NamedTuple):
-    """Something that takes Arrow: seeds, a way to damage them, and a check of the result."""
-
-    seeds: Callable[[], Sequence[bytes]]
-    damage: Callable[[bytes, random.Random], bytes]
-    check: Callable[[bytes], bool]
-    """Returns whether the input was accepted."""
 
 
 class _Chunk(NamedTuple):
@@ -104,17 +100,6 @@ def stream_of(
         for batch in batches:
             writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
-
-
-def delivered(load: Callable[[Batch], None], batch: Batch) -> None:
-    """Load rows into a batch, and encode them for every protocol."""
-    load(batch)
-    for protocol in REGISTRY:
-        with contextlib.suppress(ValueNotDeliverable):
-            kernel_encode(protocol, "little", batch, TOPICS)
-    for row in range(len(batch)):
-        batch.value(row), batch.headers(row), batch.sender(row), batch.row_timestamp_us(row)
-        batch.status(row), batch.created(row), batch.form(row), batch.row_protocol(row)
 
 
 # --- Rows by DoPut --------------------------------------------------------------------------------
@@ -167,26 +152,6 @@ def _chunks(reader: pa.ipc.RecordBatchStreamReader) -> Iterator[_Chunk]:
 # --- Staged files ---------------------------------------------------------------------------------
 
 
-class _Folder:
-    """A folder in memory, if there is one."""
-
-    def __init__(self) -> None:
-        memory = Path("/dev/shm")  # noqa: S108
-        place = memory if memory.is_dir() else None
-        self._temporary = tempfile.TemporaryDirectory(prefix="penstock-fuzz-", dir=place)
-        self.path = Path(self._temporary.name)
-
-
-_folder: _Folder | None = None
-
-
-def folder() -> Path:
-    global _folder  # noqa: PLW0603 - one for the process
-    if _folder is None:
-        _folder = _Folder()
-    return _folder.path
-
-
 _TASK = Task(1, 0)
 
 
@@ -222,86 +187,6 @@ def _check_staged(data: bytes) -> bool:
     return True
 
 
-# --- Row groups -----------------------------------------------------------------------------------
-
-
-def _segments() -> Sequence[bytes]:
-    return [
-        next((each / "log" / "0").glob("*.arrows")).read_bytes()
-        for each in sorted(GOLDEN.iterdir())
-        if (each / "rows.jsonl").exists()
-    ]
-
-
-def _row_groups() -> Sequence[bytes]:
-    found = []
-    for segment in _segments():
-        place = parse_head(segment).size
-        while len(segment) - place > 8:
-            group = parse_row_group(segment, place)
-            found.append(segment[place : place + group.size])
-            place += group.size
-    return found
-
-
-def resealed(data: bytes, start: int = 0) -> bytes:
-    """Give damaged row groups checksums that are right, as if they had been written so."""
-    out = bytearray(data)
-    while True:
-        try:
-            group = parse_row_group(out, start)
-            place = group.crc_position
-            if not start <= place <= start + group.size - 8:
-                return bytes(out)
-        except BadRowGroup:
-            return bytes(out)
-        out[place : place + 8] = b"00000000"
-        covered = start, start + group.size
-        if group.checksums:
-            covered = group.record_start, group.body_start
-            _reseal_buffers(out, group)
-        out[place : place + 8] = b"%08x" % crc32c([bytes(out[slice(*covered)])])
-        start += group.size
-
-
-def _reseal_buffers(out: bytearray, group: RowGroup) -> None:
-    """Correct the checksums of dictionaries and buffers, of those that can have one."""
-    spelled = b"".join(b"%08x" % each for each in group.checksums)
-    place = out.find(spelled, group.record_start, group.body_start)
-    try:
-        regions = buffer_regions(group)
-    except BadRowGroup:
-        return
-    parts = [
-        (group.start, group.sender_start),
-        (group.sender_start, group.record_start),
-        *regions,
-    ]
-    found = crc32c_each([bytes(out[first:last]) for first, last in parts])
-    if place >= 0:
-        out[place : place + len(spelled)] = b"".join(b"%08x" % each for each in found)
-
-
-def _damaged_group(seed: bytes, choose: random.Random) -> bytes:
-    data = damaged(seed, choose)
-    return resealed(data) if choose.random() < 0.8 else data
-
-
-def _check_group(data: bytes) -> bool:
-    try:
-        group = parse_row_group(data)
-        check_row_group(data, group)
-
-        def load(batch: Batch) -> None:
-            places = (group.layout, group.topic_layout, group.sender_layout)
-            stored.load(batch, TOPICS, data, *places, WORDS, count=group.count)
-
-        delivered(load, Batch())
-    except ValueError:
-        return False
-    return True
-
-
 # --- Row groups that are merged, and those in Kafka -----------------------------------------------
 
 HEADS = Heads(7, 0, lambda _: None)
@@ -324,24 +209,24 @@ class _Message:
         return self._value
 
 
-def _damaged_alone(seed: bytes, choose: random.Random) -> bytes:
-    """A damaged row group without an end of the stream."""
-    data = _damaged_group(seed, choose)
-    try:
-        return data[: parse_row_group(data).size]
-    except BadRowGroup:
-        return data
-
-
 def _check_merged(data: bytes) -> bool:
-    """Merge a row group with itself, as row groups behind each other are merged."""
+    """Merge a row group with itself, and with a whole one, as row groups of a segment are merged."""
+    return any([_merges(data, data), _merges(data, _row_groups()[-1])])
+
+
+@functools.cache
+def _row_groups() -> Sequence[bytes]:
+    return row_groups()
+
+
+def _merges(*groups: bytes) -> bool:
+    """Merge row groups; return whether the result is whole and has the same rows."""
     try:
-        group = parse_row_group(data)
-        if not check_row_group(data, group):
+        if not all(check_row_group(each, parse_row_group(each)) for each in groups):
             return False
         rows = MergedRows()
-        with pa.ipc.open_stream(b"".join([HEADS.own, data, data, END_OF_STREAM])) as reader:
-            for _ in range(2):
+        with pa.ipc.open_stream(b"".join([HEADS.own, *groups, END_OF_STREAM])) as reader:
+            for _ in groups:
                 rows.add(read_whole_batch(reader))
         found = rows.joined()
         found.validate(full=True)
@@ -357,13 +242,13 @@ def _check_merged(data: bytes) -> bool:
 
 def _kafka_records() -> Sequence[bytes]:
     reference = Reference(0, 3, 1_700_000_000_000_000, 12, "a/#", "penstock-a", 5)
-    return [*_row_groups(), msgspec.json.encode(reference)]
+    return [*row_groups(), msgspec.json.encode(reference)]
 
 
 def _damaged_record(seed: bytes, choose: random.Random) -> bytes:
     if seed.startswith(b"{"):
         return _damaged_request(seed, choose)
-    return _damaged_alone(seed, choose)
+    return damaged_alone(seed, choose)
 
 
 def _check_record(data: bytes) -> bool:
@@ -380,7 +265,7 @@ def _check_record(data: bytes) -> bool:
         _touch(record.batch(SCHEMA.names))
     except BadRecord:
         return False
-    return _check_group(data)
+    return check_group(data)
 
 
 # --- Segments and indexes of a folder -------------------------------------------------------------
@@ -647,17 +532,18 @@ SURFACES: dict[str, Surface] = {
     "request": Surface(_requests, _damaged_request, _check_request),
     "rows": Surface(_row_streams, damaged, _check_stream),
     "staged": Surface(_staged_seeds, _damaged_staged, _check_staged),
-    "row-group": Surface(_row_groups, _damaged_group, _check_group),
-    "merged": Surface(_row_groups, _damaged_alone, _check_merged),
+    "row-group": Surface(row_groups, damaged_group, check_group),
+    "merged": Surface(row_groups, damaged_alone, _check_merged),
     "kafka-record": Surface(_kafka_records, _damaged_record, _check_record),
+    "row-index": ROW_INDEX,
     "index": Surface(_indexes, _damaged_index, _check_index),
-    "segment": Surface(_segments, _damaged_segment, _check_segment),
-    "open-segment": Surface(_segments, _damaged_segment, _check_open_segment),
+    "segment": Surface(segments, _damaged_segment, _check_segment),
+    "open-segment": Surface(segments, _damaged_segment, _check_open_segment),
     "files": Surface(_beside, _damaged_file, _check_file),
 }
 SHARES = {
     "request": 250, "rows": 350, "staged": 150, "row-group": 140, "merged": 50,
-    "kafka-record": 50, "index": 8, "segment": 1,
+    "kafka-record": 50, "row-index": 50, "index": 8, "segment": 1,
     "open-segment": 1, "files": 1,
 }  # fmt: skip
 """How often each surface is tried: those that read a folder take longer."""

@@ -16,6 +16,7 @@ from penstock.flight.client import FlightClient
 from penstock.gateway.options import GatewayOptions
 from penstock.ports import AuditEvent, Subscription
 from penstock.storage.group_offsets import GroupOffsets
+from penstock.wire.lamamq import ErrorCode
 from tests.support import lamamq_bytes as lm
 from tests.support.flight import serve_tables
 from tests.support.http_live import JSON, HttpBroker
@@ -260,6 +261,63 @@ def test_a_redrive_keeps_the_dead_letters_of_a_topic_that_was_deleted(tmp_path: 
             assert redrive() == (0, 1)
         with lm.subscriber(broker, b"dead/billing@earliest") as reader:
             assert [reader.forwarded().payload for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_group_whose_state_is_damaged_takes_no_members_until_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    with (
+        capture_logs() as logged,
+        HttpBroker(data=tmp_path, web_options=administrator()) as broker,
+    ):
+        with lm.subscriber(broker, GROUP):
+            pass
+        groups = broker.server.broker.groups
+        assert groups is not None
+        broker.until(lambda: "billing" not in groups)
+        path = tmp_path / "groups" / "billing.json"
+        damaged = path.read_bytes()[:-9]
+        path.write_bytes(damaged)
+        broker.publish(topic="orders/1", text="a")
+        with lm.subscriber(broker) as client:
+            text = client.request(lm.subscribe(0, GROUP), error=ErrorCode.SERVER_EXCEPTION)
+            assert b"the stored state of group billing is damaged" in text
+        for change in ("reset?to=earliest", "redrive"):
+            answer = broker.ask("POST", f"/api/groups/billing/{change}")
+            assert answer.error()[:2] == (500, "group-damaged")
+        assert path.read_bytes() == damaged
+        (event,) = [each for each in logged if each["event"] == "group damaged"]
+        assert event["group"] == "billing"
+        assert broker.ask("DELETE", "/api/groups/billing").status == 200
+        with lm.subscriber(broker, GROUP + b",earliest") as member:
+            assert member.forwarded().payload == b"a"
+
+
+def test_a_message_of_a_deleted_topic_has_no_dead_letter_and_others_follow(tmp_path: Path) -> None:
+    settings = BrokerSettings(groups=GroupSettings(deliveries_max=1))
+    with (
+        capture_logs() as logged,
+        HttpBroker(data=tmp_path, settings=settings, web_options=administrator()) as broker,
+    ):
+        with lm.subscriber(broker, GROUP) as member:
+            for number in (1, 2):
+                broker.publish(topic=f"orders/{number}", text=str(number))
+            first, second = (member.forwarded() for _ in range(2))
+            assert broker.ask("DELETE", "/api/topics/orders%2F1").status == 200
+            member.answer(first, 1, b"no")
+            member.answer(second, 1, b"no")
+
+            def group() -> dict[str, int]:
+                (found,) = broker.get("/api/groups").json()["groups"]
+                return dict(found)
+
+            until(lambda: group()["dead"] == 1)
+            until(lambda: group()["unacknowledged"] == 0)
+            assert group()["lost"] == 0, "an operator deleted it"
+        with lm.subscriber(broker, b"dead/billing@earliest") as reader:
+            assert reader.forwarded().payload == b"2"
+    (event,) = [each for each in logged if each["event"] == "dead letter lost"]
+    assert (event["group"], event["offset"]) == ("billing", 0)
 
 
 def test_dead_letters_and_late_members_do_not_fill_the_log(tmp_path: Path) -> None:

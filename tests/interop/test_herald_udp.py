@@ -3,10 +3,12 @@
 import contextlib
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.gateway.options import GatewayOptions
 from penstock.transport.addresses import parse_address
 from tests.support import herald_bytes as herald
 from tests.support import lamamq_bytes as lama
@@ -97,6 +99,27 @@ def test_a_malformed_handshake_replaces_no_session(live: Any) -> None:
         assert answer(sensor) == herald.error(1)
         sensor.send(handshake)
         assert acknowledged(sensor) == session
+
+
+def test_an_address_joins_no_group(tmp_path: Path) -> None:
+    options = GatewayOptions(herald_replay={7: "@group=billing"})
+    with LiveBroker(data=tmp_path, options=options) as broker:
+        udp = broker.run(
+            lambda: broker.server.listen(parse_address("udp://127.0.0.1:0"), options=options)
+        )
+        broker.udp = (udp.host, udp.port)  # type: ignore[attr-defined]
+        with caller(broker) as panel:
+            panel.send(herald.handshake_sub(b"\x07\x08", b"x" * 60))
+            acknowledged(panel)
+            assert answer(panel) == herald.error(2)
+            panel.send(herald.frame(0x11, b"\x07"))
+            assert answer(panel) == herald.error(2)
+            with herald.publisher(broker) as publisher:
+                publisher.send(herald.publish(7, b"a") + herald.publish(8, b"b"))
+                assert answer(panel).endswith(b"b")
+        groups = broker.server.broker.groups
+        assert groups is not None
+        assert "billing" not in groups
 
 
 def test_a_replaced_session_has_to_prove_its_address_again(live: Any) -> None:

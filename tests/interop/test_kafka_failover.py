@@ -185,6 +185,7 @@ def test_partitions_without_messages_move_on(
     topic = f"quiet-{secrets.token_hex(4)}"
 
     async def test(a: Node, b: Node) -> None:
+        await known(b, to=a)
         followers = Followers([a.address, b.address])
         async with publisher(a.address) as at_a, publisher(b.address) as at_b:
             await at_a.publish(TOPIC, b"seed")

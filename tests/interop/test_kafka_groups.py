@@ -5,8 +5,11 @@ import secrets
 import urllib.request
 from pathlib import Path
 
-from penstock.client import connect_sync
+import pytest
+
+from penstock.client import Backoff, connect_sync
 from penstock.client.errors import Refused
+from penstock.client.options import ProtocolName
 from penstock.client.sync import SyncClient, SyncConsumer
 from tests.support.kafka_node import Node
 from tests.support.served import until
@@ -14,6 +17,7 @@ from tools.kafka import KafkaBroker
 
 SECONDS_MAX = 90.0
 PATTERN = "orders/#"
+QUICK = Backoff(seconds_min=0.1, seconds_max=1)
 
 
 def client_of(node: Node) -> SyncClient:
@@ -45,7 +49,8 @@ def group(node: Node) -> dict[str, object]:
 
 def refusal(node: Node) -> str:
     """Return why a member is refused; "" if it is not."""
-    with client_of(node) as client:
+    once = Backoff(attempts_max=0)
+    with connect_sync(node.address, protocol="lamamq", timeout=30, backoff=once) as client:
         try:
             with client.consume(PATTERN, group="billing"):
                 return ""
@@ -85,3 +90,27 @@ def test_a_group_reads_the_partitions_of_all_nodes_and_goes_on_at_another_one(
         until(lambda: not refusal(third), "the other node is gone", seconds_max=SECONDS_MAX)
         with client_of(third) as client, client.consume(PATTERN, group="billing") as messages:
             assert set(take(messages, 10)) == values
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "lamamq"])
+def test_a_consumer_finds_the_owner_of_its_group_and_goes_on_at_the_next_node(
+    kafka: KafkaBroker, tmp_path: Path, protocol: ProtocolName
+) -> None:
+    topic = f"groups-{secrets.token_hex(4)}"
+    with (
+        Node(kafka.address, tmp_path / "a", topic=topic, number=0) as owner,
+        Node(kafka.address, tmp_path / "b", topic=topic, number=1) as other,
+        client_of(other) as publisher,
+        client_of(owner) as first,
+        first.consume(PATTERN, group="billing"),
+        connect_sync(
+            [other.address, owner.address], protocol=protocol, timeout=30, backoff=QUICK
+        ) as client,
+        client.consume(PATTERN, group="billing") as messages,
+    ):
+        assert group(owner)["members"] == 2
+        owner.process.popen.kill()
+        publisher.publish("orders/1", b"a")
+        message = messages.get(SECONDS_MAX)
+        assert (message.value, message.partition, message.offset) == (b"a", 1, 0)
+        assert group(other)["members"] == 1

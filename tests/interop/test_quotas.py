@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from penstock.client import ErrorReported, SyncClient, connect_sync
+from penstock.client import ErrorReported, Refused, SyncClient, connect_sync
 from penstock.errors import PenstockError
 from penstock.flight.client import FlightClient
 from penstock.limits import MIB
@@ -32,7 +32,9 @@ from tests.support.commands import Commands
 from tests.support.configured import ConfiguredBroker
 
 PROTOCOLS = ("rheos1", "rheos2", "fleximq", "herald", "lamamq")
-EVERYTHING = RuleConfig(topics=("#",), allow=("publish", "subscribe", "administer"))
+EVERYTHING = RuleConfig(
+    topics=("#",), allow=("publish", "subscribe", "administer", "request", "serve")
+)
 
 
 def configured(data: Path, **quota: int) -> Config:
@@ -69,6 +71,16 @@ def ask(broker: ConfiguredBroker, method: str, path: str, body: object = None) -
     found = json.loads(answer.read())
     connection.close()
     return answer.status, found
+
+
+def metrics(broker: ConfiguredBroker) -> str:
+    address = broker.running.http
+    assert address is not None
+    connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
 
 
 def reached(broker: ConfiguredBroker) -> dict[str, int]:
@@ -145,7 +157,7 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
                 "connections_max": 0,
                 "messages_per_second_max": 0,
                 "bytes_per_second_max": 1000,
-                "stored_bytes": 5000,
+                "stored_bytes": 5001,
                 "stored_bytes_max": 0,
                 "topics": 1,
                 "topics_max": 0,
@@ -157,7 +169,7 @@ def test_bytes_are_counted_over_http_and_answered_429(tmp_path: Path, commands: 
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         assert (done.code, done.err) == (0, "")
         assert done.out.splitlines()[-1].split() == [
-            *("0", "-", "-", "1,000", "5,000", "-", "1", "-", "1", "panel")
+            *("0", "-", "-", "1,000", "5,001", "-", "1", "-", "1", "panel")
         ]
         unlimited = replace(config.principal[0], quota=QuotaConfig())
         broker.reload(replace(config, principal=(unlimited,)))
@@ -196,6 +208,15 @@ def test_a_quota_that_is_reached_is_recorded_once_a_minute(tmp_path: Path) -> No
                     pass
         assert reached(broker) == {"connections": 3}
     assert records.found == [{"principal": "panel", "quota": "connections", "limit": 1}]
+    records.found.clear()
+    with ConfiguredBroker(configured(tmp_path, topics_max=1)) as broker:
+        broker.running.server.broker.audit = records  # type: ignore[assignment]
+        with connect(broker, "lamamq") as client:
+            client.publish("a", b"x")
+            for topic in ("b", "c"):
+                with pytest.raises(PenstockError, match=r"quota\.topics_max"):
+                    client.publish(topic, b"x")
+    assert records.found == [{"principal": "panel", "quota": "topics", "limit": 1}]
 
 
 # --- Bytes in the log -----------------------------------------------------------------------------
@@ -280,11 +301,39 @@ def test_a_principal_may_create_so_many_topics(tmp_path: Path, protocol: str) ->
         message = {"topic": "d", "text": "x"}
         status, answer = ask(broker, "POST", "/api/publish", message)
         assert (status, "quota.topics_max" in str(answer)) == (503, True)
+        assert reached(broker) == {"topics": 2}
+        assert 'penstock_quota_reached_total{quota="topics"} 2.0' in metrics(broker)
         raised = replace(config.principal[0], quota=QuotaConfig(topics_max=3))
         broker.reload(replace(config, principal=(raised,)))
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
         _, answer = ask(broker, "GET", "/api/limits")
         assert (answer["quotas"][0]["topics"], answer["quotas"][0]["topics_max"]) == (3, 3)
+        assert answer["quotas"][0]["reached"] == {"topics": 2}
+
+
+def test_topics_of_rows_by_flight_and_of_requests_to_services_count(tmp_path: Path) -> None:
+    config = replace(
+        configured(tmp_path, topics_max=1),
+        flight=FlightConfig(address="127.0.0.1:0", anonymous=False),
+    )
+    rows = pa.record_batch({"topic": ["a", "b"], "value": [b"x", b"x"]})
+    with (
+        ConfiguredBroker(config) as broker,
+        connect(broker, "lamamq") as server,
+        connect_sync(broker.url(0), protocol="fleximq", timeout=2) as client,
+    ):
+        assert broker.running.flight is not None
+        with FlightClient(f"grpc://127.0.0.1:{broker.running.flight.port}") as flight:
+            flight.stage([rows], writer="job", epoch=0, partition=0)
+            with pytest.raises(PenstockError, match=r"quota\.topics_max"):
+                flight.publish_epoch("job", 0, [0])
+        assert reached(broker) == {"topics": 1}
+        with (
+            server.subscribe("service/serve/#"),
+            pytest.raises(Refused, match=r"quota\.topics_max"),
+        ):
+            client.request_service("/price", b"apples")
+        assert reached(broker) == {"topics": 2}
 
 
 def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
@@ -294,9 +343,9 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
     message = {"topic": "a", "text": "x" * 5000}
     with ConfiguredBroker(config) as broker:
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
-        assert stored(broker) == 5000
+        assert stored(broker) == 5001
     with ConfiguredBroker(config) as broker:
-        assert stored(broker) == 5000
+        assert stored(broker) == 5001
         assert ask(broker, "POST", "/api/publish", message)[0] == 200
         status, answer = ask(broker, "POST", "/api/publish", message)
         assert status == 429
@@ -305,14 +354,11 @@ def test_bytes_in_the_log_are_counted_after_a_restart_and_over_http(
         assert address is not None
         done = commands.run("limits", "--url", f"http://127.0.0.1:{address.port}")
         line = done.out.splitlines()[-1].split()
-        assert line == ["0", "-", "-", "-", "10,000", "9,000", "1", "-", "1", "panel"]
+        assert line == ["0", "-", "-", "-", "10,002", "9,000", "1", "-", "1", "panel"]
         _, answer = ask(broker, "GET", "/api/limits")
-        assert answer["quotas"][0]["stored_bytes"] == 10000
-        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=10)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
-        assert 'penstock_stored_bytes{principal="panel"} 10000.0' in text
+        assert answer["quotas"][0]["stored_bytes"] == 10002
+        text = metrics(broker)
+        assert 'penstock_stored_bytes{principal="panel"} 10002.0' in text
         assert 'penstock_quota_reached_total{quota="stored_bytes"} 1.0' in text
 
 
@@ -327,7 +373,7 @@ def test_rows_by_flight_count_and_are_refused(tmp_path: Path) -> None:
         with FlightClient(f"grpc://127.0.0.1:{broker.running.flight.port}") as client:
             client.stage([rows], writer="job", epoch=0, partition=0)
             client.publish_epoch("job", 0, [0])
-            assert stored(broker) == 3000
+            assert stored(broker) == 3 * 1001
             client.stage([rows], writer="job", epoch=1, partition=0)
             with pytest.raises(PenstockError, match="panel has its 3000 bytes in the log"):
                 client.publish_epoch("job", 1, [0])
@@ -343,7 +389,7 @@ def test_counts_are_kept_while_the_broker_runs(
         assert ask(broker, "POST", "/api/publish", {"topic": "a", "text": "x" * 700})[0] == 200
         found = broker.running.server.storage.status().location
         kept = Path(found) / "stored-bytes"
-        broker.until(lambda: kept.exists() and b"700" in kept.read_bytes())
+        broker.until(lambda: kept.exists() and b"701" in kept.read_bytes())
 
 
 def test_retention_gives_room_back(tmp_path: Path) -> None:
@@ -359,3 +405,21 @@ def test_retention_gives_room_back(tmp_path: Path) -> None:
             client.publish("a", b"y")
         broker.until(lambda: stored(broker) < 2 * MIB)
         client.publish("a", b"y")
+
+
+def test_bytes_over_http_are_those_of_topic_value_key_and_headers(tmp_path: Path) -> None:
+    with ConfiguredBroker(configured(tmp_path)) as broker:
+        message = {"topic": "abc", "text": "v" * 10, "key": "k" * 100, "headers": {"h": "x" * 1000}}
+        assert ask(broker, "POST", "/api/publish", message)[0] == 200
+        assert stored(broker) == 3 + 10 + 100 + 1 + 1000
+
+
+def test_bytes_of_fleximq_notifications_are_those_of_their_frames(tmp_path: Path) -> None:
+    with (
+        ConfiguredBroker(configured(tmp_path)) as broker,
+        connect(broker, "fleximq") as client,
+    ):
+        before = stored(broker)
+        client.notify({9999: "/" + "x" * 1000})
+        client.ping()
+        assert stored(broker) - before > 1000

@@ -25,6 +25,7 @@ from penstock.gateway.options import GatewayOptions
 from penstock.server.server import Server
 from tests.support.live import LiveBroker
 from tests.support.running import PENSTOCK, environment
+from tests.support.written_log import WrittenLog, message
 
 LABELS: tuple[ProtocolName, ...] = ("rheos1", "rheos2", "fleximq", "herald", "lamamq")
 TOPIC = "channel/7"
@@ -166,6 +167,35 @@ def test_a_value_that_a_protocol_cannot_carry_does_not_shift_the_others(tmp_path
             await publisher.publish_many(TOPIC, [b"a", large, b"b"])
             got = [await messages.get(10) for _ in range(2)]
         assert [(each.offset, each.value) for each in got] == [(0, b"a"), (2, b"b")]
+
+    with LiveBroker(data=tmp_path) as broker:
+        run(test)
+
+
+def test_messages_behind_those_of_a_clock_that_was_ahead_are_not_missed(tmp_path: Path) -> None:
+    """The machine's clock was set back by an hour, while the broker did not run."""
+    ahead_us = time.time_ns() // 1000 + 3_600_000_000
+    with WrittenLog(tmp_path) as log:
+        log.put(message(TOPIC, b"a", timestamp_us=ahead_us))
+    patient = Backoff(seconds_min=1, jitter=0)
+
+    async def test() -> None:
+        async with (
+            penstock.connect(url_of(broker), protocol="rheos2", backoff=patient) as client,
+            client.subscribe(f"{TOPIC}@earliest") as messages,
+            penstock.connect(url_of(broker), protocol="lamamq") as publisher,
+        ):
+            assert (await messages.get(10)).value == b"a"
+            await asyncio.to_thread(broker.call, lose_subscribers)
+            await publisher.publish(TOPIC, b"b")
+            message = await messages.get(10)
+            assert (message.value, message.offset) == (b"b", 1)
+            assert (message.broker_time_us or 0) > ahead_us
+
+    def lose_subscribers() -> None:
+        for session in broker.server.broker.sessions:
+            if session.subscriptions:
+                session.link.abort()
 
     with LiveBroker(data=tmp_path) as broker:
         run(test)

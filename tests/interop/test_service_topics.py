@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client import Client, NamedService, Refused, Request, RequestFailed, TimedOut
+from penstock.client import (
+    Client,
+    NamedService,
+    Refused,
+    Request,
+    RequestFailed,
+    TimedOut,
+    Unsupported,
+)
+from penstock.gateway.options import GatewayOptions
 from penstock.limits import REQUESTS_PENDING_MAX, SERVICE_QUEUE_BYTES_MAX
 from penstock.protocols import PROTOCOLS
 from penstock.protocols.fleximq import FLEXIMQ
@@ -20,7 +29,13 @@ from penstock.server.config import (
     RuleConfig,
 )
 from penstock.server.credentials import hash_key
-from penstock.service_messages import path_of_requests
+from penstock.service_messages import (
+    ServiceReply,
+    ServiceRequest,
+    decode_reply,
+    decode_request,
+    path_of_requests,
+)
 from tests.support.live import LiveBroker
 from tests.support.rights_broker import RightsBroker
 
@@ -150,6 +165,36 @@ def test_servers_of_a_group_share_requests(tmp_path: Path) -> None:
         run(test())
 
 
+def test_herald_servers_share_requests_in_the_group_of_their_channel(tmp_path: Path) -> None:
+    async def test() -> None:
+        seen: list[bytes] = []
+
+        def handle(request: Request) -> bytes:
+            seen.append(request.value)
+            return request.value
+
+        async with (
+            client(broker, "herald") as first,
+            client(broker, "herald") as second,
+            client(broker, "lamamq") as asker,
+        ):
+            with pytest.raises(Unsupported):
+                await serve(first, handle, group="prices")
+            await serve(first, handle)
+            await serve(second, handle)
+            groups = broker.server.broker.groups
+            assert groups is not None
+            members = await asyncio.to_thread(broker.call, lambda: len(groups.members("prices")))
+            assert members == 2
+            values = [b"%d" % number for number in range(20)]
+            assert [await ask(asker, value) for value in values] == values
+            assert seen == values  # each by one server
+
+    options = GatewayOptions(herald_replay={2: "@group=prices"})
+    with LiveBroker(data=tmp_path, channels=CHANNELS, options=options) as broker:
+        run(test())
+
+
 def test_the_first_of_several_answers_counts_and_a_late_one_has_no_effect(
     broker: LiveBroker,
 ) -> None:
@@ -170,6 +215,30 @@ def test_the_first_of_several_answers_counts_and_a_late_one_has_no_effect(
             assert await ask(asker, None, "/both") == b"first"
             release.set()
             assert await ask(asker, None, "/both") in {b"first", b"late"}
+
+    run(test())
+
+
+def test_a_request_that_several_servers_answer_brings_one_answer(broker: LiveBroker) -> None:
+    """Looked at in the topic of the answers: the client library would drop a second one."""
+
+    async def test() -> None:
+        async with (
+            client(broker, "lamamq") as first,
+            client(broker, "lamamq") as second,
+            client(broker, "lamamq") as asker,
+        ):
+            asked = [await server.subscribe("service/serve/once") for server in (first, second)]
+            replies = await asker.subscribe("service/reply/till")
+            for identifier in ("7", "8"):
+                request = ServiceRequest(identifier, "service/reply/till", b"apples")
+                await asker.publish("service/request/once", request.encode())
+                for server, requests in zip((first, second), asked, strict=True):
+                    got = decode_request((await anext(aiter(requests))).value)
+                    answer = ServiceReply(got.identifier, 200, identifier.encode())
+                    await server.publish(got.reply_topic, answer.encode())
+            found = [decode_reply((await anext(aiter(replies))).value) for _ in range(2)]
+            assert found == [ServiceReply("7", 200, b"7"), ServiceReply("8", 200, b"8")]
 
     run(test())
 

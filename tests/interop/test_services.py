@@ -67,6 +67,19 @@ def test_a_request_by_path_reaches_a_client_that_serves_it(broker: LiveBroker) -
         assert replies_of(client) == [(200, 12.5)]
 
 
+def test_a_request_without_a_client_id_goes_to_a_server_of_its_path(broker: LiveBroker) -> None:
+    with FleximqPeer(broker.address) as server, FleximqPeer(broker.address) as client:
+        register(server, "/price")
+        for entry in ({"path": "/price"}, {"client_id": None, "path": "/price"}):
+            client.say(fx.REQ, {"routing": [entry]}, fx.request("q"), payload=fx.pack("apples"))
+            client.settle()
+            (request,) = requests_of(server)
+            assert request.header["routing"] == [{"client_id": server.number, "path": "/price"}]
+            answer(server, request, 12.5)
+            server.settle()
+            assert replies_of(client) == [(200, 12.5)]
+
+
 def test_a_path_without_a_server_gets_503(broker: LiveBroker) -> None:
     with FleximqPeer(broker.address) as server, FleximqPeer(broker.address) as client:
         ask(client, "/price")

@@ -143,6 +143,7 @@ class GroupMember:
                 identifier, topic, offset = found
                 self.simulation.delivered(topic, offset)
                 self.arrived.append((identifier, offset))
+        self.simulation.check_owner(self)
 
     def _delivery(self, packet: Any) -> tuple[int, str | None, int] | None:
         """Return the id on the wire, the topic and the offset of a delivery.
@@ -407,7 +408,7 @@ class GroupSimulation:
             for log in self.logs:
                 log.answer(self.randomness.randint(1, 3))
         elif action < 0.6:
-            self.pass_time(self.randomness.choice([0.01, 0.3, 0.3, 3.0]))
+            self.pass_time(self.randomness.choice([0.01, 0.3, 1.2, 1.2, 3.0]))
         elif action < 0.63:
             self.store.answer()
         elif action < 0.66 and len(self.members) < 5:
@@ -473,6 +474,18 @@ class GroupSimulation:
                 last = self.last_of_topic.get(key, -1)
                 assert offset > last, f"{offset} of {topic} came after {last}"
                 self.last_of_topic[key] = offset
+
+    def check_owner(self, member: GroupMember) -> None:
+        """Check that no other member has messages of the topics of a member's messages."""
+        if not self.is_ordered:
+            return
+        ledger = member.session.memberships[GROUP].group.ledger
+        topics: tuple[set[str], set[str]] = set(), set()
+        for lease in ledger._leases:
+            of_others = lease.member is not member.session.memberships[GROUP]
+            topics[of_others].update(self.published[offset] for offset in lease.offsets())
+        both = topics[False] & topics[True]
+        assert not both, f"two members have messages of {both}"
 
     def check(self) -> int:
         """Return the number of messages that were processed."""

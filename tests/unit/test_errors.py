@@ -92,6 +92,7 @@ def sample(name: str, hint: str, place: int) -> object:
     """A value of a field's type that can be told from those of the other fields."""
     values: dict[str, object] = {
         "str": f"<{name}>",
+        "bool": True,
         "int": 41 + place,
         "float": 2.5,
         "bytes": b"\xfa\xce",

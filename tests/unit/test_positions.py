@@ -1,5 +1,6 @@
 """The payload of frames with positions; expected bytes are written out from its layout."""
 
+import dataclasses
 import struct
 
 import pytest
@@ -47,6 +48,14 @@ def test_an_anchor_names_its_pattern_and_all_partitions() -> None:
     payload = struct.pack("<BBHQq", 2, 1, 1, 7, 5_000) + struct.pack("<HBQQ", 3, 0, 9, 4)
     assert encode_anchor(ANCHOR) == payload + "a/ü".encode()
     assert decode(payload + "a/ü".encode()) == ANCHOR
+
+
+@pytest.mark.parametrize(("field", "flag"), [("has_history", 1), ("is_replay", 2), ("in_group", 4)])
+def test_an_anchor_has_a_flag_for_each_fact(field: str, flag: int) -> None:
+    anchor = dataclasses.replace(ANCHOR, has_history=False)
+    anchor = dataclasses.replace(anchor, **{field: True})  # type: ignore[arg-type]
+    assert encode_anchor(anchor)[1] == flag
+    assert decode(encode_anchor(anchor)) == anchor
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from penstock.client.sessions.base import NO_EXTRAS, Hook
 from penstock.client.sessions.factory import session_factory
 from penstock.client.streams import Queue, Stream
 from penstock.client.supervisor import Supervisor
-from penstock.client.topics import Topic, resumed, without_replay
+from penstock.client.topics import Topic, is_in_group, resumed, without_replay
 from penstock.client.values import (
     Delivery,
     Headers,
@@ -53,7 +53,7 @@ from penstock.errors import InvalidStart
 from penstock.limits import DEDUPE_KEY_BYTES_MAX
 from penstock.middleware import Condition, HookStrategy, HookType
 from penstock.protocols import PROTOCOLS, Protocol
-from penstock.replay import GROUP_HINT, check_replay, split_group
+from penstock.replay import GROUP_HINT, check_replay
 from penstock.service_messages import BROKER, SERVE_PATH, UNSERVE_PATH
 
 __all__ = ["Client", "connect"]
@@ -267,17 +267,12 @@ class Client(AsyncCloseable):
         """
         name = self._names.canonical(topic)
         check_replay(name)
-        if split_group(name)[1] is not None:
+        if is_in_group(name):
             raise BadOption(
                 "topic",
                 f"{name[:200]!r} names a consumer group, whose messages must be acknowledged: "
                 "use consume(topic, group=…), or penstock sub TOPIC --group NAME",
             )
-        return self._subscribe(name, resume=resume, queue_max=queue_max)
-
-    def _subscribe(
-        self, name: str, *, resume: bool = True, queue_max: int | None
-    ) -> Stream[Delivery]:
         begin = partial(self._begin, resume=resume)
         return self._stream(name, begin, self._finish_stream, queue_max)
 
@@ -292,23 +287,22 @@ class Client(AsyncCloseable):
     ) -> Consumer:
         """Return a member of a consumer group, which shares the messages of a topic with others.
 
-        It has a connection of its own. A new group begins with the next message, or at `start`:
-        `"earliest"`, a time, or `"#"` and an offset. With `is_ordered`, the messages of a topic go
-        to one member. Raise InvalidStart, or Unsupported for herald, whose channels are bound to
-        groups in the broker's configuration.
+        It has a connection of its own, to the first node that lets it join. A new group begins with
+        the next message, or at `start`: `"earliest"`, a time, or `"#"` and an offset. With
+        `is_ordered`, the messages of a topic go to one member. Raise InvalidStart, or Unsupported
+        for herald, whose channels are bound to groups in the broker's configuration.
         """
         if self.protocol.carries.channels:
             raise Unsupported(self.protocol.label, "consume")
         parts = [f"group={group}", *([start] if start else []), *(["ordered=topic"] * is_ordered)]
         text = f"{self._names.canonical(topic)}@{','.join(parts)}"
-        if split_group(text)[1] is None:
+        if not is_in_group(text):
             raise InvalidStart(text[:200], f"@{','.join(parts)}", GROUP_HINT)
         client = Client(self._addresses, self.protocol, self._options)
         return Consumer(
-            open_client=client.open,
             close_client=client.close,
             connection=lambda: client._supervisor.connection,
-            subscribe=lambda: client._subscribe(text, queue_max=queue_max),
+            stream=client._stream(text, client._join, client._finish_stream, queue_max),
         )
 
     async def unsubscribe(self, topic: Topic) -> None:
@@ -548,6 +542,11 @@ class Client(AsyncCloseable):
         except BaseException:
             self._inbox.drop(stream.queue)
             raise
+
+    async def _join(self, stream: Stream[Delivery]) -> None:
+        """Connect as a member of a group, which is all that this client is for."""
+        self._inbox.add(stream.topic, stream.queue)
+        await self.open()
 
     async def _finish_stream(self, stream: Stream[Delivery]) -> None:
         had = self._inbox.drop(stream.queue)

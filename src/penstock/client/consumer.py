@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Self
@@ -51,6 +52,31 @@ class GroupMessage:
         """Headers of the message (LamaMQ)."""
         return self.delivery.headers
 
+    @property
+    def sender(self) -> bytes | int | None:
+        """Sender of the message; see Delivery."""
+        return self.delivery.sender
+
+    @property
+    def offset(self) -> int | None:
+        """Offset in its partition of the log; None if the broker does not say."""
+        return self.delivery.offset
+
+    @property
+    def partition(self) -> int | None:
+        """Partition of the log; None if the broker does not say."""
+        return self.delivery.partition
+
+    @property
+    def message_id(self) -> uuid.UUID | None:
+        """Id of the message, the same in each delivery; None if the broker does not say."""
+        return self.delivery.message_id
+
+    @property
+    def broker_time_us(self) -> int | None:
+        """When the broker received the message: microseconds since the epoch, or None."""
+        return self.delivery.broker_time_us
+
     async def ack(self) -> bool:
         """Tell the broker that the message was processed.
 
@@ -80,26 +106,23 @@ class Consumer(AsyncCloseable, AsyncIterator[GroupMessage]):
     def __init__(
         self,
         *,
-        open_client: Callable[[], Any],
         close_client: Callable[[], Any],
         connection: Callable[[], Connection | None],
-        subscribe: Callable[[], Stream[Delivery]],
+        stream: Stream[Delivery],
     ) -> None:
         """Use `Client.consume` instead."""
-        self._open_client = open_client
         self._close_client = close_client
         self._connection = connection
-        self._subscribe = subscribe
+        self._unopened = stream
         self._stream: Stream[Delivery] | None = None
 
     async def open(self) -> None:
-        """Connect and join the group; raise ConnectFailed, Refused or TimedOut."""
-        await self._open_client()
-        try:
-            self._stream = await self._subscribe()
-        except BaseException:
-            await self._close_client()
-            raise
+        """Connect and join the group; raise ConnectFailed, Refused or TimedOut.
+
+        If the broker refuses the member for the moment, as nodes do that are not the owner of the
+        group, try again until the time-out, at all addresses of the client.
+        """
+        self._stream = await self._unopened
 
     async def close(self) -> None:
         """Leave the group and close the connection."""

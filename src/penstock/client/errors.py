@@ -93,11 +93,12 @@ class Refused(CallerError):
     answer: int  # fleximq status, herald or LamaMQ error code, 1 for FAILED of Rheos
     text: str
     reply: bytes = b""  # payload of a fleximq answer, as MessagePack
+    says_retriable: bool = False  # FAILED of Rheos, with an id that says that it may pass
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later, unchanged."""
-        return self.answer in self.protocol.retriable
+        """Whether the same request may succeed later, or at another node, unchanged."""
+        return self.says_retriable or self.answer in self.protocol.retriable
 
 
 class PartlyRefused(CallerError):

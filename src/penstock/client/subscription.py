@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from penstock.client.topics import TopicMatcher, resumed, without_replay
+from penstock.client.topics import TopicMatcher, is_in_group, resumed, without_replay
 from penstock.positions import Anchor, Place
-from penstock.replay import Ago, AtTime, split_group, split_replay
+from penstock.replay import Ago, AtTime, split_replay
 
 __all__ = ["Subscription", "text_to_restore"]
 
@@ -36,6 +36,7 @@ class Subscription:
         "_anchored",
         "_began_us",
         "_in_group",
+        "_names_group",
         "_noted",
         "_partitions",
         "_positions",
@@ -55,11 +56,11 @@ class Subscription:
         self.restored_by = resumed(pattern)
         """The name, or the whole pattern of a group: each group has a position of its own."""
         self.covers = TopicMatcher(pattern)
-        in_group = split_group(pattern)[1] is not None
-        self.resumes = resumes and not in_group
-        self._in_group = in_group
-        self.is_open = in_group
-        self._starts = in_group or split_replay(pattern)[1] is not None
+        self._names_group = is_in_group(pattern)
+        self._in_group = self._names_group  # a channel of herald may be in one without its name
+        self.resumes = resumes and not self._names_group
+        self.is_open = self._in_group
+        self._starts = self._in_group or split_replay(pattern)[1] is not None
         self._anchored = False
         self._began_us: int | None = None  # where it began in history, if that is a time
         self._positions: dict[int, _Position] = {}
@@ -94,6 +95,7 @@ class Subscription:
         If the subscription is in effect already, it has got all messages before the anchor, unless
         the anchor says that earlier messages follow.
         """
+        self._join_or_leave(in_group=self._names_group or anchor.in_group)
         if self._in_group:
             return None
         if self.is_open:
@@ -128,6 +130,14 @@ class Subscription:
                 )
         return None
 
+    def _join_or_leave(self, *, in_group: bool) -> None:
+        """Forget the position if messages are now those of a group, or no longer."""
+        if in_group != self._in_group:
+            self._in_group = self.is_open = in_group
+            self._anchored = False
+            self._began_us = None
+            self._positions, self._noted, self._partitions = {}, {}, frozenset()
+
     def _begin_at(self, anchor: Anchor) -> None:
         self._partitions = frozenset(anchor.partitions)
         self._positions = {
@@ -159,7 +169,7 @@ class Subscription:
     def was_quiet(self) -> bool:
         """Return whether any partition had no message since the last call or the last anchor."""
         noted, self._noted = self._noted, dict(self._positions)
-        if not self.resumes or not self.is_open:
+        if not self.resumes or not self.is_open or self._in_group:
             return False
         return not self._partitions <= self._positions.keys() or any(
             noted.get(number) is position for number, position in self._positions.items()

@@ -23,7 +23,7 @@ from penstock.client.options import ClientEvent, ErrorReported, Options, State, 
 from penstock.client.sessions import Session
 from penstock.client.state import may_move
 from penstock.client.subscription import Subscription, text_to_restore
-from penstock.client.topics import resumed
+from penstock.client.topics import is_in_group, resumed
 from penstock.client.values import packed
 from penstock.service_messages import BROKER, SERVE_PATH
 
@@ -61,11 +61,13 @@ class Supervisor:
     async def open(self) -> None:
         """Connect; on failure close the client and raise ConnectFailed, Refused or TimedOut.
 
-        The error is that of the last address.
+        The error is a refusal if there was any, else that of the last address. Subscriptions that
+        are in the inbox already, those of members of groups, take effect too: if the broker refuses
+        one for the moment, try again until the time-out.
         """
         self._move(State.CONNECTING)
         try:
-            connection = await self._establish_anywhere()
+            connection = await self._establish_first()
         except BaseException as error:
             self._finish(error if isinstance(error, Exception) else None)
             raise
@@ -101,16 +103,47 @@ class Supervisor:
 
     # --- The connection ---------------------------------------------------------------------------
 
+    async def _establish_first(self) -> Connection:
+        """Connect to any address; retry what is refused for the moment if it is a subscription."""
+        loop = asyncio.get_running_loop()
+        backoff = self._options.backoff
+        deadline = loop.time() + self._options.timeout
+        attempt = 0
+        while True:
+            try:
+                return await self._establish_anywhere()
+            except Refused as refused:
+                seconds = backoff.seconds(attempt, random.random())  # noqa: S311
+                if (
+                    _is_final(refused)
+                    or not any(self.inbox.subscriptions())
+                    or not self._options.reconnect
+                    or attempt == backoff.attempts_max
+                    or loop.time() + seconds >= deadline
+                ):
+                    raise
+                self.report(refused)
+                await asyncio.sleep(seconds)
+                attempt += 1
+
     async def _establish_anywhere(self) -> Connection:
-        """Connect to the first address that can be reached; raise the error of the last."""
-        for _ in range(len(self._addresses) - 1):
+        """Connect to the first address where that is possible.
+
+        Raise a refusal if there was any, else the error of the last address.
+        """
+        refused: Refused | None = None
+        for left in reversed(range(len(self._addresses))):
             try:
                 return await self._establish()
             except (ConnectFailed, ConnectionLost, Refused, TimedOut) as error:
                 if _is_final(error):
                     raise
                 self._addresses.rotate(-1)
-        return await self._establish()
+                if isinstance(error, Refused):
+                    refused = error
+                if not left:
+                    raise (refused or error) from None
+        raise AssertionError("a client has an address")
 
     async def _establish(self) -> Connection:
         """Connect and restore; raise ConnectFailed, Refused, ConnectionLost or TimedOut."""
@@ -144,7 +177,8 @@ class Supervisor:
         """Subscribe and register again. A refused subscription ends its iterators with the refusal.
 
         Subscriptions begin behind the last message that they have got, or go on with new messages
-        if the broker cannot deliver earlier ones.
+        if the broker cannot deliver earlier ones. Raise a refusal that is retriable, and any of a
+        member of a group, which has no other use for its connection.
         """
         asked: list[tuple[str | None, Waiter | None]] = []
         for same in self.inbox.subscriptions():
@@ -164,8 +198,10 @@ class Supervisor:
             if waiter is None:
                 continue
             try:
-                await connection.wait(waiter, "restore", self._options.timeout)
+                await connection.wait(waiter, "subscribe", self._options.timeout)
             except Refused as refused:
+                if restored is not None and (refused.retriable or is_in_group(restored)):
+                    raise
                 self.report(refused)
                 for queue in self.inbox.restored_by(restored) if restored is not None else ():
                     queue.end(refused)
@@ -177,8 +213,10 @@ class Supervisor:
     async def _resumed(self, connection: Connection, waiter: Waiter, name: str) -> Waiter | None:
         """Wait for a subscription with a start; if it is refused, subscribe without one."""
         try:
-            await connection.wait(waiter, "restore", self._options.timeout)
+            await connection.wait(waiter, "subscribe", self._options.timeout)
         except Refused as refused:
+            if refused.retriable:
+                raise
             ticket = connection.session.subscribe(name)
             waiter = connection.expect(range(ticket, ticket + 1)) or waiter
             if self.inbox.has_history:
@@ -216,6 +254,8 @@ class Supervisor:
                 except (ConnectFailed, ConnectionLost, Refused, TimedOut) as error:
                     failure = error
                     self._addresses.rotate(-1)
+                    if isinstance(error, Refused) and not _is_final(error):
+                        self.report(error)
 
     def _resume_reading(self) -> None:
         if self.connection is not None:

@@ -423,6 +423,31 @@ class SyncGroupMessage:
         """Headers of the message (LamaMQ)."""
         return self.message.headers
 
+    @property
+    def sender(self) -> bytes | int | None:
+        """Sender of the message; see Delivery."""
+        return self.message.sender
+
+    @property
+    def offset(self) -> int | None:
+        """Offset in its partition of the log; None if the broker does not say."""
+        return self.message.offset
+
+    @property
+    def partition(self) -> int | None:
+        """Partition of the log; None if the broker does not say."""
+        return self.message.partition
+
+    @property
+    def message_id(self) -> uuid.UUID | None:
+        """Id of the message, the same in each delivery; None if the broker does not say."""
+        return self.message.message_id
+
+    @property
+    def broker_time_us(self) -> int | None:
+        """When the broker received the message: microseconds since the epoch, or None."""
+        return self.message.broker_time_us
+
     def ack(self) -> bool:
         """See GroupMessage."""
         acknowledged: bool = self._run(self.message.ack())

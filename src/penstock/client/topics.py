@@ -13,6 +13,7 @@ __all__ = [
     "TopicMatcher",
     "channel_of",
     "channel_topic",
+    "is_in_group",
     "plain_topic",
     "resumed",
     "without_replay",
@@ -30,9 +31,14 @@ def without_replay(pattern: str) -> str:
     return plain
 
 
+def is_in_group(pattern: str) -> bool:
+    """Return whether a subscription pattern names a consumer group."""
+    return split_group(pattern)[1] is not None
+
+
 def resumed(pattern: str) -> str:
     """Return the pattern with which a client subscribes again; a group knows its place itself."""
-    return pattern if split_group(pattern)[1] is not None else without_replay(pattern)
+    return pattern if is_in_group(pattern) else without_replay(pattern)
 
 
 def plain_topic(pattern: str) -> str | None:

@@ -55,6 +55,7 @@ from penstock.errors import (
     PeerError,
     TooManySubscriptions,
     TopicHasChannel,
+    TopicTableFull,
 )
 from penstock.limits import (
     DEDUPE_KEYS_MAX,
@@ -407,13 +408,7 @@ class Broker:
 
     def quota_reached(self, quota: Quota, what: str) -> None:
         """Log and record that a principal is at a quota."""
-        limits = quota.limits
-        most = {
-            "connections": limits.connections_max,
-            "messages": limits.messages_per_second_max,
-            "bytes": limits.bytes_per_second_max,
-            "stored_bytes": limits.stored_bytes_max,
-        }[what]
+        most = quota.limit_of(what)
         log.warning("quota reached", principal=quota.principal, quota=what, limit=most)
         self.audit.record(
             AuditEvent.QUOTA_REACHED, principal=quota.principal, quota=what, limit=most
@@ -597,17 +592,27 @@ class Broker:
     def give_positions(self, session: Session, mark: Callable[[bytes], bytes]) -> None:
         """Tell a client from now on where its messages are; `mark` frames what it is told."""
         session.mark = mark
+        session.marks = self.marks
         self.anchor(session, "")
 
     def anchor(
-        self, session: Session, pattern: str, *, name: str = "", is_replay: bool = False
+        self,
+        session: Session,
+        pattern: str,
+        *,
+        name: str = "",
+        is_replay: bool = False,
+        in_group: bool = False,
     ) -> None:
         """Tell a client that wants positions where a subscription takes effect: here.
 
-        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow.
+        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow; with
+        `in_group`, those of a consumer group.
         """
         partitions = {} if self.catch_up is None else self.catch_up.partitions
-        self.marks.anchor(session, pattern, partitions, name=name, is_replay=is_replay)
+        self.marks.anchor(
+            session, pattern, partitions, name=name, is_replay=is_replay, in_group=in_group
+        )
 
     def _subscribe(
         self,
@@ -723,12 +728,24 @@ class Broker:
         """
         check_topic_name(name)
         self.authorize(session, Action.PUBLISH, name)
-        identifier = self.topics.intern_for(
-            name, session.topic_owner, topics_max=session.principal.quota.limits.topics_max
-        )
+        identifier = self.intern_topic(session, name)
         session.principal.permit(identifier)
         if session.encoding.protocol in self.hooks.watched:
             self.hooks.permit(session, name, identifier)
+
+    def intern_topic(self, session: Session, name: str) -> int:
+        """Return the id of a topic; a new one is charged to the client's principal.
+
+        Raise InvalidTopicName or TopicTableFull.
+        """
+        quota = session.principal.quota
+        try:
+            return self.topics.intern_for(
+                name, session.topic_owner, topics_max=quota.limits.topics_max
+            )
+        except TopicTableFull as error:
+            quota.topic_refused(error, self.clock.monotonic(), self.quota_reached)
+            raise
 
     # Messages come in four forms. `append_record` only writes to the log, and the caller delivers;
     # the others write and deliver. The log comes first: if it
@@ -774,17 +791,24 @@ class Broker:
         self._count_received(session, receipt, 1)
         return receipt
 
-    def publish_prepared(self, rows: Prepared, *, owner: str = "", topics_max: int = 0) -> Receipt:
+    def publish_prepared(
+        self, rows: Prepared, *, owner: str = "", quota: Quota | None = None
+    ) -> Receipt:
         """Write rows that were authorized before to the log and deliver them.
 
-        New topics belong to `owner`, see `topic_owner`; `topics_max` is that of its quota. Raise
+        New topics belong to `owner`, see `topic_owner`, and count for `quota`. Raise
         LogUnavailable or TopicTableFull.
         """
         batch = self._prepared_batch
         now_us = self.clock.now_us()
         rows.stamp(now_us)
-        self.topics.charge_to(owner, topics_max=topics_max)
-        rows.load(batch, self.topics)
+        self.topics.charge_to(owner, topics_max=0 if quota is None else quota.limits.topics_max)
+        try:
+            rows.load(batch, self.topics)
+        except TopicTableFull as error:
+            if quota is not None:
+                quota.topic_refused(error, self.clock.monotonic(), self.quota_reached)
+            raise
         batch.timestamp_us = now_us
         try:
             receipt = self.log.append_prepared(rows)

@@ -56,10 +56,12 @@ class PositionMarks:
         *,
         name: str,
         is_replay: bool,
+        in_group: bool,
     ) -> None:
         """Tell a client that asked for positions where a subscription takes effect.
 
-        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow.
+        `name` is the client's name for the pattern. With `is_replay`, earlier messages follow; with
+        `in_group`, those of a consumer group.
         """
         if session.mark is None:
             return
@@ -86,6 +88,7 @@ class PositionMarks:
             found,
             has_history=bool(partitions),
             is_replay=is_replay,
+            in_group=in_group,
         )
         session.link.write(session.mark(encode_anchor(anchor)))
 

@@ -4,7 +4,7 @@ A principal has one Quota, which gateways, HTTP and Flight ask once for each bat
 bytes a second are token buckets. The bytes of a batch are known after it was scanned, so a batch
 may take more bytes than are left; the next ones wait until the bucket has made up for it. Bytes in
 the log are counted by `core.stored_bytes`; at their limit messages are refused until retention has
-removed earlier ones.
+removed earlier ones. Topics are counted by the table of topics.
 """
 
 import dataclasses
@@ -14,10 +14,15 @@ from typing import Final, TypeAlias
 
 from penstock.core.rates import RateLimit
 from penstock.core.stored_bytes import StoredBytes
-from penstock.errors import BrokerFull, TooManyMessages, TooManyStoredBytes
+from penstock.errors import BrokerFull, TooManyMessages, TooManyStoredBytes, TopicTableFull
 from penstock.limits import QUOTA_EVENT_SECONDS
 
-__all__ = ["NO_LIMITS", "Quota", "QuotaLimits", "Reached"]
+__all__ = ["NO_LIMITS", "QUOTAS", "Quota", "QuotaLimits", "Reached"]
+
+QUOTAS: Final = ("connections", "messages", "bytes", "stored_bytes", "topics")
+"""The kinds of limit, as events and metrics name them."""
+QUOTA_TOPICS_MAX: Final = "quota.topics_max"
+"""`limit` of the TopicTableFull that the table of topics raises at a quota."""
 
 Reached: TypeAlias = Callable[["Quota", str], None]
 """Is told that a quota was reached, and of what: at most once in QUOTA_EVENT_SECONDS."""
@@ -51,12 +56,22 @@ class Quota:
         """Whether there is a limit of messages or bytes, also of those in the log."""
         self.connections = 0
         self.reached: Counter[str] = Counter()
-        """How often `connections`, `messages`, `bytes` and `stored_bytes` were at their limits."""
+        """How often each of QUOTAS was at its limit."""
         self.stored: StoredBytes | None = None
         """Its bytes in the log; None if they are not counted."""
         self._messages: RateLimit | None = None
         self._bytes: RateLimit | None = None
         self._told: dict[str, float] = {}
+
+    def limit_of(self, what: str) -> int:
+        """Return the limit of one of QUOTAS."""
+        return {
+            "connections": self.limits.connections_max,
+            "messages": self.limits.messages_per_second_max,
+            "bytes": self.limits.bytes_per_second_max,
+            "stored_bytes": self.limits.stored_bytes_max,
+            "topics": self.limits.topics_max,
+        }[what]
 
     def set_limits(self, limits: QuotaLimits, now: float) -> None:
         """Replace the limits; `now` is a monotonic time. Buckets of changed limits are full."""
@@ -82,6 +97,13 @@ class Quota:
     def disconnect(self) -> None:
         """Count a client that has left."""
         self.connections -= 1
+
+    # --- Topics
+
+    def topic_refused(self, error: TopicTableFull, now: float, tell: Reached) -> None:
+        """Count a new topic that the table of topics has refused, if the limit was this quota."""
+        if error.limit == QUOTA_TOPICS_MAX:
+            self._note("topics", now, tell)
 
     # --- Messages
 

@@ -89,6 +89,8 @@ class Roaming:
         self._committed = committed
         self._connected: dict[str, RoamingClient] = {}
         self._arriving: set[str] = set()  # connected ones that have no subscriptions yet
+        self._looking: dict[str, KeptSession | None] = {}
+        """Connected clients that the store is asked for, and the highest claim since."""
         self._arrivals: dict[str, _Arrival] = {}
         self._claims: dict[str, int] = {}  # by connected client
         self._written: dict[str, _Written] = {}  # by client of this node, the oldest first
@@ -106,10 +108,17 @@ class Roaming:
         text = _text(key)
         self._connected[text] = client
         self._arriving.add(text)
+        self._looking[text] = None
 
         def found(session: KeptSession | None) -> None:
             if self._connected.get(text) is not client:
                 return  # it has left
+            since = self._looking.pop(text, None)
+            decide(session)
+            if since is not None and (session is None or since.claim > session.claim):
+                self.session_changed(text, since)
+
+        def decide(session: KeptSession | None) -> None:
             positions = kept
             self._claims[text] = 1
             if session is not None:
@@ -166,6 +175,7 @@ class Roaming:
             return
         del self._connected[text]
         self._arriving.discard(text)
+        self._looking.pop(text, None)
         arrival = self._arrivals.pop(text, None)
         if arrival is not None:
             arrival.timer.cancel()
@@ -283,7 +293,16 @@ class Roaming:
     # --- Clients of other nodes -------------------------------------------------------------------
 
     def session_changed(self, text: str, session: KeptSession) -> None:
-        """Take what another node has written of a client."""
+        """Take what another node has written of a client.
+
+        A node may read states that are long past. So while the store is asked for a client that
+        connects, its answer counts, and after it only what was written later.
+        """
+        if text in self._looking:
+            since = self._looking[text]
+            if since is None or session.claim >= since.claim:
+                self._looking[text] = session
+            return
         arrival = self._arrivals.get(text)
         if arrival is not None and (session.handed_over or not session.connected):
             # If the client is disconnected there, it left before its node had read the claim.

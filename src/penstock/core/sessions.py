@@ -15,6 +15,7 @@ from penstock.ports import Link
 
 if TYPE_CHECKING:
     from penstock.core.groups.group import Member
+    from penstock.core.position_marks import PositionMarks
 
 __all__ = ["NUMBER_MIN", "Session", "Sessions", "node_numbers", "node_of", "topic_owner"]
 
@@ -47,6 +48,7 @@ class Session:
         "is_ended",
         "link",
         "mark",
+        "marks",
         "memberships",
         "messages_received",
         "messages_sent",
@@ -99,6 +101,8 @@ class Session:
         self.answers = Answers(link)
         self.mark: Callable[[bytes], bytes] | None = None
         """Frames positions for a client that asked for them, see `core.position_marks`."""
+        self.marks: PositionMarks | None = None
+        """Encodes these positions."""
         self.is_ended = False
         """Whether the broker ended the connection, not the client or the network."""
         self.farewell = b""  # tells the client that the broker ends the connection

@@ -30,6 +30,7 @@ class ErrorCode(enum.StrEnum):
     TOO_MANY_MESSAGES = "too-many-messages"
     TOO_MANY_STORED_BYTES = "too-many-stored-bytes"
     ALREADY_SUBSCRIBED = "already-subscribed"
+    GROUP_DAMAGED = "group-damaged"
     GROUP_DIFFERS = "group-differs"
     GROUP_ELSEWHERE = "group-elsewhere"
     INVALID_ACKNOWLEDGMENT = "invalid-acknowledgment"

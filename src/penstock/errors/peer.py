@@ -9,6 +9,7 @@ __all__ = [
     "BadMagic",
     "BrokerFull",
     "FrameTooLarge",
+    "GroupDamaged",
     "GroupDiffers",
     "GroupElsewhere",
     "GroupNotStored",
@@ -88,6 +89,7 @@ class MemoryExhausted(WireError):
     """
 
     code = ErrorCode.MEMORY_EXHAUSTED
+    is_temporary = True
     template = "the broker's memory is used up ({share}); send it again later"
 
     share: str
@@ -240,6 +242,7 @@ class LogUnavailable(LogError):
     """The log takes no messages at the moment; none of those sent was stored."""
 
     code = ErrorCode.LOG_UNAVAILABLE
+    is_temporary = True
     template = "the message cannot be kept: {reason}; send it again later"
 
     reason: str
@@ -254,6 +257,7 @@ class GroupNotStored(LogUnavailable):
 class MessageTooLarge(LogUnavailable):
     """The log takes no message of this size; none of those sent with it was stored."""
 
+    is_temporary = False
     template = "the message cannot be kept: {reason}"
 
 
@@ -310,6 +314,7 @@ class TierUnavailable(LogError):
     """
 
     code = ErrorCode.TIER_UNAVAILABLE
+    is_temporary = True
     template = (
         "messages from offset {offset} on are in the object store, which does not answer; "
         "read them again later"
@@ -344,6 +349,19 @@ class AlreadySubscribed(PeerError):
     pattern: str
 
 
+class GroupDamaged(LogError):
+    """The stored state of a consumer group cannot be decoded; it is kept until it is removed."""
+
+    code = ErrorCode.GROUP_DAMAGED
+    template = (
+        "the stored state of group {group} is damaged: {reason}; "
+        "restore it from a backup, or remove the group"
+    )
+
+    group: str
+    reason: str
+
+
 class GroupDiffers(PeerError):
     """A client joins a consumer group with other topics or another order than the group has.
 
@@ -361,6 +379,7 @@ class GroupElsewhere(PeerError):
     """A client joins a consumer group, or changes one, whose members are at another node."""
 
     code = ErrorCode.GROUP_ELSEWHERE
+    is_temporary = True
     template = "group {group} has its members at node {node}; connect to that node"
 
     group: str
@@ -450,6 +469,7 @@ class HookTimeout(PeerError):
     """A middleware that must consent gave no answer in time."""
 
     code = ErrorCode.HOOK_TIMEOUT
+    is_temporary = True
     template = "hook {hook!r} gave no answer"
 
     hook: str
@@ -459,6 +479,7 @@ class MiddlewareMissing(PeerError):
     """No middleware consented to a message whose topic requires one, by the configuration."""
 
     code = ErrorCode.MIDDLEWARE_MISSING
+    is_temporary = True
     template = "messages to {topic!r} need the consent of a middleware, and none gave it"
 
     topic: str

@@ -110,6 +110,8 @@ class Gateway(ABC):
         self.decoder = self.new_decoder()
         self.received_at = 0.0
         """Monotonic time of the last bytes."""
+        self.packet_bytes = 0
+        """Bytes of the frame of the packet that `handle` gets."""
         self.rate_limit: RateLimit | None = None
         if options.messages_per_second_max is not None:
             now = broker.clock.monotonic()
@@ -402,6 +404,7 @@ class Gateway(ABC):
             return end
         topic = self.topic_of(packet) if self.session is not None and self.may_publish else None
         if topic is None:
+            self.packet_bytes = end - start
             try:
                 self.handle(packet)
             except OutOfSequence as error:
@@ -568,8 +571,8 @@ class Gateway(ABC):
             if session.mark is not None:
                 is_replay = not is_known and (start_at is not None or resume_at is not None)
                 is_replay |= bool(session.feeds) and (is_known or place is not None)
-                name = self.pattern_name(pattern)
-                self.broker.anchor(session, pattern, name=name, is_replay=is_replay)
+                name, joins = self.pattern_name(pattern), place is not None
+                self.broker.anchor(session, pattern, name=name, is_replay=is_replay, in_group=joins)
             then(None)
 
         def subscribe(done: Callable[[], None]) -> None:

@@ -366,7 +366,7 @@ class HeraldGateway(Gateway):
     def _resume_at(self, positions: dict[str, Position], channels: bytes) -> None:
         if self.session is not None and self._may_be_elsewhere(self.session):
             self._acknowledge(self.session)
-        self._resume_positions = positions
+        self._resume_positions = {topic: each for topic, each in positions.items() if each}
         channels = channels or bytes(n for n in range(256) if self._topic(n) in positions)
         self._change(tuple((channel, True) for channel in channels))
 
@@ -431,13 +431,18 @@ class HeraldGateway(Gateway):
         self.broker.keep_for_resume(session, self._safe_positions(session))
 
     def _safe_positions(self, session: Session) -> dict[str, Position]:
-        """Return the positions of the last message whose bytes are acknowledged."""
+        """Return the positions of the last message whose bytes are acknowledged.
+
+        The topics of groups have an empty one: a group has its own position.
+        """
         link, sent = self.link, self._sent
         positions = self.broker.positions(session)
-        if sent is None or not isinstance(link, AcknowledgedLink):
-            return positions
-        acknowledged = link.acknowledged()
-        return sent.acknowledged(positions, written=link.written, acknowledged=acknowledged)
+        if sent is not None and isinstance(link, AcknowledgedLink):
+            acknowledged = link.acknowledged()
+            positions = sent.acknowledged(
+                positions, written=link.written, acknowledged=acknowledged
+            )
+        return positions | {member.text: {} for member in session.memberships.values()}
 
     # --- Keep-alive and the end -------------------------------------------------------------------
 
@@ -535,13 +540,20 @@ class HeraldGateway(Gateway):
         """Subscribe from the client's resume offset, else from the listener's `herald_replay`.
 
         What the handshake says comes first, but a group knows its place itself. Without a log, the
-        channel begins with new messages.
+        channel begins with new messages. Over UDP, no client joins a group: its messages may be
+        lost, and it acknowledges none.
         """
         resume_at = self._resume_positions.pop(topic, None) if self._resume_positions else None
         start = self._starts.pop(channel, "") if self._starts else ""
         configured = self.options.herald_replay.get(channel, "")
         in_group = split_group(topic + configured)[1] is not None
-        if start and self.broker.catch_up is not None and not in_group:
+        if in_group and self._has_datagrams:
+            self._error(ErrorCode.CHANNEL_NOT_FOUND)
+            return
+        if in_group:
+            resume_at = None  # the group may have been configured after the client was here
+            topic += configured
+        elif start and self.broker.catch_up is not None:
             resume_at = None
             topic += start
         elif resume_at is None and topic not in session.subscriptions:
@@ -549,7 +561,7 @@ class HeraldGateway(Gateway):
         self.subscribe(session, topic, self._subscribed, resume_at=resume_at)
 
     def _subscribed(self, error: PeerError | None) -> None:
-        if isinstance(error, TooManySubscriptions):
+        if error is not None and (error.is_temporary or isinstance(error, TooManySubscriptions)):
             self._error(ErrorCode.RATE_LIMIT_EXCEEDED)
         elif isinstance(error, LogError):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)

@@ -13,10 +13,10 @@ from penstock.errors import (
     AuthenticationFailed,
     BrokerFull,
     CallerError,
+    GroupDamaged,
     HookRefused,
     HookTimeout,
     LogUnavailable,
-    MemoryExhausted,
     MiddlewareMissing,
     NotAllowed,
     NotSubscribed,
@@ -456,7 +456,9 @@ def _code(error: PeerError | CallerError) -> ErrorCode:
             return ErrorCode.MIDDLEWARE_REFUSED
         case HookTimeout() | MiddlewareMissing():
             return ErrorCode.MIDDLEWARE_TIMEOUT
-        case TopicTableFull() | LogUnavailable() | MemoryExhausted():
+        case TopicTableFull() | LogUnavailable() | GroupDamaged():
+            return ErrorCode.SERVER_EXCEPTION
+        case _ if error.is_temporary:
             return ErrorCode.SERVER_EXCEPTION
         case _:
             return ErrorCode.BAD_REQUEST

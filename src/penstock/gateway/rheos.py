@@ -19,6 +19,7 @@ from penstock.errors import (
 from penstock.gateway.base import Gateway
 from penstock.model import (
     NO_MESSAGE_OFFSET,
+    TEMPORARY_OFFSET,
     binary_topic_name,
     is_publishable,
     message_id,
@@ -189,7 +190,7 @@ class RheosGateway(Gateway):
                 plain, _ = split_replay(topic)
                 if is_publishable(plain):
                     self._find(plain)  # patterns with wildcards need no existing topic
-                self.subscribe(session, topic, self._settle)
+                self.subscribe(session, topic, self._subscribed)
         except (PeerError, CallerError) as error:
             self._settle(error)
 
@@ -230,6 +231,13 @@ class RheosGateway(Gateway):
         """Acknowledge a request: SUCCESS, or FAILED if there is an error."""
         self._answer(AckCode.SUCCESS if error is None else AckCode.FAILED)
 
+    def _subscribed(self, error: PeerError | None) -> None:
+        """Acknowledge a SUBSCRIBE. The message id of FAILED says whether it may succeed later."""
+        if error is not None and error.is_temporary:
+            self._answer(AckCode.FAILED, TEMPORARY_OFFSET)
+        else:
+            self._settle(error)
+
     def _find(self, topic: str) -> None:
         if self.broker.topics.find(topic) is None:
             raise TopicNotFound(binary_topic_name(topic))
@@ -251,15 +259,15 @@ class RheosGateway(Gateway):
         """See the base class: FAILED is the last answer."""
         self._answer(AckCode.FAILED)
 
-    def _answer(self, code: AckCode) -> None:
-        """Acknowledge one request without a message id, after all earlier answers."""
-        answer = self._without_message(code)
+    def _answer(self, code: AckCode, offset: int = NO_MESSAGE_OFFSET) -> None:
+        """Acknowledge one request, after all earlier answers; no message has `offset`."""
+        answer = self._without_message(code, offset)
         if self.session is None:
             self.link.write(answer)
         else:
             self.session.reply(answer)
 
-    def _without_message(self, code: AckCode) -> bytes:
+    def _without_message(self, code: AckCode, offset: int = NO_MESSAGE_OFFSET) -> bytes:
         log = self.broker.log
-        nothing = message_id(log.log_id, partition=log.partition, offset=NO_MESSAGE_OFFSET)
+        nothing = message_id(log.log_id, partition=log.partition, offset=offset)
         return self.acknowledgment(code, nothing)

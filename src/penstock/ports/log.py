@@ -79,8 +79,12 @@ class Prepared(Port):
         """Return the number of rows."""
 
     @property
-    def value_bytes(self) -> int:
-        """Bytes of all values."""
+    def data_bytes(self) -> int:
+        """Bytes of all values, keys, headers and topics."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all rows, about."""
 
     def stamp(self, timestamp_us: int) -> None:
         """Set the time at which the broker takes the rows: microseconds since the epoch."""

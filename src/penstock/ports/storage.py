@@ -348,18 +348,22 @@ class ConsumerGroups(Port):
         `lost` is added to the group's count. A subscription of more than
         GROUP_SUBSCRIPTION_BYTES_MAX is not stored. A state with `progress` is on disk on return;
         one without is the report of a reader that keeps its place itself. Raise InvalidGroup,
-        TooManyGroups or OSError, GroupDiffers for such a report if the stored state has progress,
-        and GroupElsewhere for a state with progress if another node has members of the group.
+        TooManyGroups, GroupDamaged or OSError, GroupDiffers for such a report if the stored state
+        has progress, and GroupElsewhere for a state with progress if another node has members of
+        the group.
         """
 
     def load(self, group: str) -> GroupState | None:
-        """Return the state of a group, None if there is none or it is damaged; raise OSError."""
+        """Return the state of a group, None if there is none; raise GroupDamaged or OSError."""
 
     def all(self) -> dict[str, GroupSummary]:
-        """Return all groups by name, in order; the states are loaded one after the other."""
+        """Return all groups by name, in order; the states are loaded one after the other.
+
+        Groups whose states are damaged are left out.
+        """
 
     def forget(self, group: str) -> None:
-        """Remove a group, if it exists."""
+        """Remove a group, if it exists, also if its state is damaged; raise OSError."""
 
 
 # --- The storage --------------------------------------------------------------------------------
@@ -395,6 +399,10 @@ class Storage(LogWriter, LogReader, Port):
     @property
     def deleted_topics(self) -> Sequence[str]:
         """Topics that were deleted before the storage was opened, and not created again."""
+
+    @property
+    def last_us(self) -> int | None:
+        """The latest time of a message of `partition` when the storage was opened, None if none."""
 
     @property
     def groups(self) -> ConsumerGroups:

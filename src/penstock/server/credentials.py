@@ -291,13 +291,14 @@ class Authenticator:
     @contextlib.contextmanager
     def _guess(self, peer: Peer, digest: bytes, kind: str) -> Iterator[None]:
         """Refuse an address that has made too many guesses; count one that fails."""
-        if self._guesses.reached(peer.host):
+        if self._guesses.reached(peer.host, digest):
             raise AuthenticationFailed(kind, "too many wrong ones from this address")
         try:
             yield
         except AuthenticationFailed:
             self._guesses.failed(peer.host, digest)
             raise
+        self._guesses.succeeded(peer.host, digest)
 
     async def verify_basic(self, username: str, password: str, peer: Peer = NO_PEER) -> Principal:
         """Return the principal of a user name and password; raise AuthenticationFailed.

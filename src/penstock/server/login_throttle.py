@@ -78,7 +78,9 @@ def _delay(failures: int) -> float:
 class GuessLimit:
     """Different wrong tokens and keys by address; at GUESSES_MAX the address must wait.
 
-    Comparing a token is cheap, so this bounds guesses, not work.
+    Credentials that were right from the same address before are accepted meanwhile: otherwise one
+    client could lock out all others behind the same address. Comparing a token is cheap, so this
+    bounds guesses, not work.
     """
 
     def __init__(
@@ -91,14 +93,27 @@ class GuessLimit:
         self._records_max = records_max
         self._lock = threading.Lock()
         self._records: OrderedDict[str, tuple[float, set[bytes]]] = OrderedDict()
+        self._right: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._records)
 
-    def reached(self, host: str) -> bool:
-        """Return whether an address has made too many guesses."""
+    def reached(self, host: str, digest: bytes) -> bool:
+        """Return whether an address has made too many guesses, and this one was never right."""
+        key = throttled_as(host)
         with self._lock:
-            return len(self._guesses(throttled_as(host))) >= limits.GUESSES_MAX
+            if len(self._guesses(key)) < limits.GUESSES_MAX:
+                return False
+            return (key, digest) not in self._right
+
+    def succeeded(self, host: str, digest: bytes) -> None:
+        """Remember that a token or key was right from an address, by its hash."""
+        right = (throttled_as(host), digest)
+        with self._lock:
+            self._right[right] = None
+            self._right.move_to_end(right)
+            if len(self._right) > self._records_max:
+                self._right.popitem(last=False)
 
     def failed(self, host: str, digest: bytes) -> None:
         """Count a wrong token or key, by its hash."""

@@ -88,7 +88,7 @@ class Server:
             log=self.storage,
             reader=self.storage if self.storage.keeps_history else None,
             group_store=self._group_store,
-            clock=SystemClock(),
+            clock=SystemClock(self.storage.last_us),
             settings=settings,
             audit=refusals,
             memory=memory,

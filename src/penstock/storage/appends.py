@@ -41,11 +41,12 @@ _SPARE_SECONDS: Final = 10.0
 
 
 class BlockLimits(NamedTuple):
-    """How much a block takes, and a value; `value_limit` says what limits values."""
+    """How much a block, a value and a prepared row group may have; `value_limit` says why."""
 
     rows_max: int = BLOCK_ROWS_MAX
     bytes_max: int = BLOCK_BYTES_MAX
     value_bytes_max: int | None = None
+    row_group_bytes_max: int | None = None
     value_limit: str = ""
 
 
@@ -184,7 +185,7 @@ class Appends:
         if size_max is not None:
             fitting = batch.select(_NO_ROUTES, None, value_bytes_max=size_max)
             if len(fitting) < len(batch):
-                raise self._too_large()
+                raise self._too_large(size_max)
         rules = self._options.durability
         table = rules.table(topics)
         name = sender_name.encode()
@@ -207,7 +208,7 @@ class Appends:
     def append_record(self, record: Record) -> Receipt:
         """See ports.LogWriter."""
         self.open()
-        self._check_size(len(record.value))
+        self._check_size(len(record.value), self.limits.value_bytes_max)
         if self._runs is not None:
             number = 0 if record.nodes else self._runs.of_topic(record.topic)
             self._enter_run(number, self._runs.run_bytes_min)
@@ -243,7 +244,7 @@ class Appends:
         if not isinstance(rows, PreparedRowGroup):
             raise TypeError("rows that another storage has prepared")
         self.open()
-        self._check_size(rows.value_bytes)
+        self._check_size(rows.held_bytes, self.limits.row_group_bytes_max)
         offset = self.next_offset
         self._filling = None  # later messages go behind these rows
         self._blocks.append(rows)
@@ -278,16 +279,12 @@ class Appends:
         self._topics_known = len(topics)
         return topics
 
-    def _check_size(self, size: int) -> None:
-        size_max = self.limits.value_bytes_max
+    def _check_size(self, size: int, size_max: int | None) -> None:
         if size_max is not None and size > size_max:
-            raise self._too_large()
+            raise self._too_large(size_max)
 
-    def _too_large(self) -> MessageTooLarge:
-        limits = self.limits
-        return MessageTooLarge(
-            f"it has more than {limits.value_bytes_max} bytes, {limits.value_limit}"
-        )
+    def _too_large(self, size_max: int) -> MessageTooLarge:
+        return MessageTooLarge(f"it has more than {size_max} bytes, {self.limits.value_limit}")
 
     def _enter_run(self, number: int, bytes_min: int) -> None:
         """Note the number of the next messages; end the block if its run is long enough.

@@ -7,20 +7,22 @@ file is the state itself: it has the progress of the group, and is synced.
 """
 
 import contextlib
+import errno
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from penstock.errors import CallerError, ErrorCode, GroupDiffers
+from penstock.errors import CallerError, ErrorCode, GroupDamaged, GroupDiffers, LogInUse
 from penstock.limits import (
     GROUP_NAME_CHARACTERS_MAX,
     GROUP_PARTITIONS_MAX,
     GROUP_SUBSCRIPTION_BYTES_MAX,
+    GROUPS_LOCK_SECONDS_MAX,
     GROUPS_MAX,
     GROUPS_PER_PRINCIPAL_MAX,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "TooManyGroups",
     "check_group_count",
     "check_group_name",
+    "decoded",
     "owner_of",
     "updated",
 ]
@@ -44,6 +47,7 @@ GROUPS: Final = "groups"
 _NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{GROUP_NAME_CHARACTERS_MAX - 1}}}")
 _SUFFIX: Final = ".json"
 _BYTES_MAX: Final = 4 << 20
+_LOCK_RETRY_SECONDS: Final = 0.002
 
 
 class InvalidGroup(CallerError):
@@ -85,6 +89,14 @@ def check_group_count(
         raise TooManyGroups(GROUPS_MAX, "consumer groups")
     if owner and sum(each == owner for each in owners()) >= owner_groups_max:
         raise TooManyGroups(owner_groups_max, "consumer groups of one principal")
+
+
+def decoded(group: str, data: bytes) -> GroupState:
+    """Return the stored state of a group; raise GroupDamaged."""
+    try:
+        return msgspec.json.decode(data, type=GroupState)
+    except ValueError as error:
+        raise GroupDamaged(group, str(error)) from None
 
 
 class _Owner(msgspec.Struct):
@@ -139,7 +151,7 @@ def _is_too_long(subscription: Subscription | None) -> bool:
 class GroupOffsets:
     """The consumer groups of a data folder: a `ports.ConsumerGroups`.
 
-    Any process may report; the last report counts.
+    Any process may report; the last report counts. The folder is locked while a state is changed.
     """
 
     is_shared = False
@@ -161,7 +173,29 @@ class GroupOffsets:
         owner: str = "",
     ) -> None:
         """See ports.ConsumerGroups."""
-        before = self.load(group)  # raises InvalidGroup before a path is made of the name
+        check_group_name(group)
+        self._folder.mkdir(exist_ok=True)
+        with self._locked():
+            self._commit(
+                group,
+                offsets,
+                lost=lost,
+                subscription=subscription,
+                progress=progress,
+                owner=owner,
+            )
+
+    def _commit(
+        self,
+        group: str,
+        offsets: Mapping[int, int],
+        *,
+        lost: int,
+        subscription: Subscription | None,
+        progress: GroupProgress | None,
+        owner: str,
+    ) -> None:
+        before = self.load(group)
         now_us = time.time_ns() // 1000
         state = updated(
             before,
@@ -173,7 +207,6 @@ class GroupOffsets:
             progress=progress,
             owner=owner,
         )
-        self._folder.mkdir(exist_ok=True)
         path = self._path(group)
         if before is None and not path.exists():
             names = [path.name for path in self._folder.iterdir()]
@@ -192,7 +225,7 @@ class GroupOffsets:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         try:
-            return self._read(self._path(group))
+            return self._read(group)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -201,19 +234,41 @@ class GroupOffsets:
         found = {}
         paths = sorted(self._folder.glob(f"*{_SUFFIX}")) if self._folder.is_dir() else []
         for path in paths:
-            state = None
-            with contextlib.suppress(OSError):
-                state = self._read(path)
-            if state is not None and _NAME.fullmatch(state.group):
-                found[state.group] = state.summary
+            with contextlib.suppress(OSError, GroupDamaged):
+                summary = self._read(path.name.removesuffix(_SUFFIX)).summary
+                if _NAME.fullmatch(summary.group):
+                    found[summary.group] = summary
         return found
 
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
         path = self._path(group)
-        path.unlink(missing_ok=True)
-        self._owners.pop(path.name, None)
+        if path.exists():
+            with self._locked():
+                path.unlink(missing_ok=True)
+                self._owners.pop(path.name, None)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other thread or process change a group; raise OSError if one does for too long.
+
+        A state is read, changed and written: of two changes at a time, one would be undone.
+        """
+        deadline = time.monotonic() + GROUPS_LOCK_SECONDS_MAX
+        while True:
+            try:
+                lock = self._files.lock(self._folder)
+                break
+            except LogInUse:
+                if time.monotonic() > deadline:
+                    reason = "another process changes the groups"
+                    raise TimeoutError(errno.ETIMEDOUT, reason, str(self._folder)) from None
+                time.sleep(_LOCK_RETRY_SECONDS)
+        try:
+            yield
+        finally:
+            self._files.close(lock)
 
     def _owners_of(self, names: Iterable[str]) -> list[str]:
         """Return the owners of groups by the names of their files; each file is read once."""
@@ -228,11 +283,10 @@ class GroupOffsets:
     def _path(self, group: str) -> Path:
         return self._folder / f"{group}{_SUFFIX}"
 
-    def _read(self, path: Path) -> GroupState | None:
-        """Return the state in a file, None if it is damaged; raise OSError."""
-        with path.open("rb") as file:
-            data = file.read(_BYTES_MAX)
-        try:
-            return msgspec.json.decode(data, type=GroupState)
-        except ValueError:
-            return None
+    def _read(self, group: str) -> GroupState:
+        """Return the state in the file of a group; raise GroupDamaged or OSError."""
+        with self._path(group).open("rb") as file:
+            data = file.read(_BYTES_MAX + 1)
+        if len(data) > _BYTES_MAX:
+            raise GroupDamaged(group, f"it has more than {_BYTES_MAX} bytes")
+        return decoded(group, data)

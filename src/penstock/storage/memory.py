@@ -114,6 +114,7 @@ class MemoryLog:
     services: ServiceStore | None = None
     known_topics: Sequence[KnownTopic] = ()
     deleted_topics: Sequence[str] = ()
+    last_us: int | None = None
     problem: str | None = None
     follow_problem: str | None = None
     written_commit = _COMMIT

@@ -134,5 +134,5 @@ def test_a_client_that_waits_for_middleware_is_not_called_silent() -> None:
         while (found := client.frame()).type == fx.PING:
             pings += 1
         assert pings < 5
-        assert found.header["status"] == 603
+        assert found.header["status"] == 503
         assert client.frame().type == fx.PING  # looked after again

@@ -1,5 +1,7 @@
 """Where subscriptions of the client library are, and where they resume."""
 
+import dataclasses
+
 from penstock.client.inbox import Inbox
 from penstock.client.streams import Queue
 from penstock.client.subscription import Subscription, text_to_restore
@@ -221,3 +223,17 @@ def test_groups_are_restored_beside_a_subscription_with_their_name() -> None:
         inbox.add(pattern, Queue[Delivery](items_max=1, low=inbox.low))
     texts = [text_to_restore(same) for same in inbox.subscriptions()]
     assert texts == ["a", "a@group=g", "a@group=h,earliest"]
+
+
+def test_in_a_group_it_takes_everything_and_does_not_resume() -> None:
+    subscription = Subscription("a")
+    joined = dataclasses.replace(anchor(5, 10), in_group=True)
+    assert subscription.opened(joined) is None
+    for offset in (5, 4, 5):
+        assert subscription.takes(place(offset, 11))
+    assert not subscription.was_quiet()
+    assert text_to_restore([subscription]) == "a"
+    subscription.connecting()
+    assert subscription.opened(dataclasses.replace(joined, in_group=False)) is None
+    assert not subscription.takes(place(4, 9)), "it is in no group any more, and begins here"
+    assert subscription.takes(place(5, 11))

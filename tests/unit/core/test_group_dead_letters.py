@@ -7,6 +7,7 @@ import pytest
 from penstock.errors import LogUnavailable
 from penstock.limits import GROUP_READ_RETRY_SECONDS
 from penstock.model import Form, Kind
+from penstock.ports import Fetched
 from tests.support.group_desk import LAMAMQ, GroupClient, GroupDesk
 from tests.support.publishes import publish
 
@@ -87,6 +88,20 @@ def test_a_message_that_cannot_be_read_any_more_has_no_letter(
     assert desk.store.states["g"].lost == 1
     desk.send("c")
     assert member.read() == "c"
+
+
+def test_a_message_whose_row_group_has_expired_has_no_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, member = failed()
+    desk.send("c")
+    assert member.read() == "c"
+    monkeypatch.setattr(desk.log, "_find", lambda *_: Fetched(desk.log.kept[1:], 3))
+    member.answer("a b", failure="no")
+    member.answer("c", failure="no")
+    assert offsets(desk) == [2]
+    desk.wait(1)
+    assert desk.store.states["g"].lost == 2
 
 
 def test_a_reset_ends_letters_that_are_being_written() -> None:

@@ -3,6 +3,7 @@
 import pytest
 import structlog
 
+from penstock.core.audiences import Encoding
 from penstock.core.groups import delivery as group_delivery
 from penstock.core.groups.group import Group, Member, TopicOwners, hash_of
 from penstock.errors import LogUnavailable
@@ -14,11 +15,17 @@ from penstock.limits import (
     GROUP_ROW_GROUPS_MAX,
 )
 from penstock.memory import Purpose
+from penstock.positions import TIMESTAMP
 from penstock.protocols.herald import HERALD_PAYLOAD_BYTES_MAX
+from penstock.wire import herald
 from tests.support.group_desk import HERALD, LAMAMQ, AcknowledgingLink, GroupClient, GroupDesk
 from tests.support.kept_log import KeptRows
 
 LETTERS = "a b c d e f g h i j k l"
+
+
+def places(payload: bytes) -> herald.Message:
+    return herald.Message(0, TIMESTAMP, payload)
 
 
 def group_of(client: GroupClient, name: str = "g") -> Group:
@@ -158,6 +165,24 @@ def test_bytes_that_are_acknowledged_slowly_are_not_sent_again() -> None:
     assert desk.unacked == 0
 
 
+def test_messages_behind_positions_are_done_with_their_last_byte() -> None:
+    desk = GroupDesk(ack_wait_seconds=10)
+    member = desk.join(encoding=HERALD)
+    link = member.link
+    assert isinstance(link, AcknowledgingLink)
+    desk.broker.give_positions(member.session, lambda payload: herald.encode(places(payload)))
+    link.chunks.clear()
+    ends: list[int] = []
+    for letters in ("a b", "c"):
+        desk.send(letters)
+        ends.append(link.written)  # type: ignore[arg-type]
+    assert len(link.chunks) == 4, "positions, a and b, positions, c"
+    for taken, unacked in ((ends[0] - 1, 3), (ends[0], 1), (ends[1] - 1, 1), (ends[1], 0)):
+        link.taken = taken
+        desk.wait(0.3)
+        assert desk.unacked == unacked
+
+
 def test_a_group_whose_only_member_is_late_goes_on() -> None:
     desk = GroupDesk(ack_wait_seconds=10)
     late = desk.join()
@@ -290,6 +315,74 @@ def test_a_topic_moves_to_a_new_member_when_nobody_has_a_message() -> None:
     assert (first.read(), second.read()) == ("b", "c")
 
 
+@pytest.mark.parametrize("encoding", [LAMAMQ, HERALD], ids=["answers", "bytes"])
+def test_topics_of_a_late_member_move_when_it_has_no_messages(encoding: Encoding) -> None:
+    desk = GroupDesk(ack_wait_seconds=30)
+    late = desk.join("channel/+@group=g,ordered=topic", encoding=encoding)
+    other = desk.join("channel/+@group=g,ordered=topic")
+    (channel, _) = channels_of(late, other)
+    desk.send("a b", channel=channel)
+    desk.wait(25)
+    desk.send("c d", channel=channel)
+    assert late.read() == "a b c d"
+    desk.wait(5.2)
+    desk.send("e", channel=channel)
+    assert (late.read(), other.read()) == ("", ""), "the late one may still be at work on c"
+    desk.wait(25)
+    assert (late.read(), other.read()) == ("", "a b c d e")
+
+
+@pytest.mark.parametrize("encoding", [LAMAMQ, HERALD], ids=["answers", "bytes"])
+def test_topics_of_a_member_that_is_in_time_again_move_when_others_have_no_messages(
+    encoding: Encoding,
+) -> None:
+    desk = GroupDesk(ack_wait_seconds=10)
+    late = desk.join("channel/+@group=g,ordered=topic", encoding=encoding)
+    other = desk.join("channel/+@group=g,ordered=topic")
+    channels = channels_of(late, other)
+    desk.send("a", channel=channels[0])
+    assert late.read() == "a"
+    desk.wait(10.2)
+    assert other.read() == "a"
+    if encoding is HERALD:
+        late.take()
+    else:
+        desk.groups.acknowledgments.is_in_time(member_of(late))
+    desk.wait(1)
+    assert not member_of(late).is_late
+    desk.send("b", channel=channels[0])
+    assert (late.read(), other.read()) == ("", "")
+    other.answer("a")
+    assert (late.read(), other.read()) == ("b", "")
+
+
+def test_an_ordered_group_goes_on_when_a_late_member_acknowledges_before_its_topics_move() -> None:
+    desk = GroupDesk(ack_wait_seconds=30, deliveries_max=9)
+    late, other = (desk.join("channel/+@group=g,ordered=topic") for _ in range(2))
+    channels = channels_of(late, other)
+    desk.send("a", channel=channels[0])
+    desk.wait(25)
+    desk.send("b c", channel=channels[0])
+    assert late.read() == "a b c"
+    desk.wait(5.2)
+    desk.send("x", channel=channels[1])
+    assert (late.read(), other.read()) == ("", "")
+    late.answer("b")
+    assert (late.read(), other.read()) == ("a", "x"), "no topic moves, so nothing has to end first"
+
+
+def test_an_ordered_group_whose_only_member_is_late_goes_on() -> None:
+    desk = GroupDesk(ack_wait_seconds=30)
+    late = desk.join("channel/+@group=g,ordered=topic")
+    desk.send("a")
+    desk.wait(25)
+    desk.send("b")
+    assert late.read() == "a b"
+    desk.wait(5.2)
+    desk.send("c")
+    assert late.read() == "a c"
+
+
 def test_a_member_that_leaves_moves_only_its_own_topics() -> None:
     desk = GroupDesk()
     members = [desk.join("channel/+@group=g,ordered=topic") for _ in range(3)]
@@ -415,6 +508,59 @@ def test_a_message_that_the_protocol_of_no_member_carries_is_dead() -> None:
     member.take()
     desk.wait(0.3)
     assert desk.unacked == 0
+
+
+def test_a_message_that_a_member_cannot_carry_goes_to_one_that_can() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=20)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    long = bytes(HERALD_PAYLOAD_BYTES_MAX - 8)
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(long, b"e")
+    assert (idle.read(), busy.read()) == ("e", long.decode())
+    assert desk.broker.counters.messages_undeliverable[HERALD.protocol] == 0
+    assert desk.log.records == []
+
+
+def test_a_message_waits_for_the_member_that_can_carry_it_and_others_do_not() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=4)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    long = bytes(HERALD_PAYLOAD_BYTES_MAX - 8)
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(long)
+    desk.send("e")
+    assert (idle.read(), busy.read()) == ("e", "")
+    assert (desk.unacked, desk.position) == (4, 2)
+    desk.wait(0.3)
+    progress = desk.store.states["g"].progress
+    assert progress is not None
+    assert (4, 1, 0) in [(run.first, run.size, run.failures) for run in progress.pending]
+    busy.answer("c d")
+    assert busy.read() == ""
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    assert busy.read() == long.decode()
+    assert desk.log.records == []
+
+
+def test_a_message_is_dead_when_the_only_member_that_could_carry_it_has_left() -> None:
+    desk = GroupDesk(deliveries_max=2, unacked_max=4)
+    idle, busy = desk.join(encoding=HERALD), desk.join()
+    desk.send("a b c d")
+    assert (idle.read(), busy.read()) == ("a b", "c d")
+    idle.take()
+    desk.wait(0.1)
+    desk.send_from_lamamq(bytes(HERALD_PAYLOAD_BYTES_MAX - 8))
+    busy.leave()
+    assert idle.read() == "c d"
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    desk.wait(0.2)
+    (dead,) = [dict(each.headers) for each in desk.log.records]
+    assert dead["penstock-dead-reason"] == b"herald cannot carry it"
 
 
 # --- Reading --------------------------------------------------------------------------------------

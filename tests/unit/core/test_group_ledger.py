@@ -1,12 +1,15 @@
 """The messages of a consumer group: done, leased, waiting, or dead."""
 
 import random
+import time
 from array import array
 
 import pytest
 
+from penstock.core.groups import snapshots
 from penstock.core.groups.ledger import Failure, GroupSettings, Ledger
-from penstock.ports import PendingRun
+from penstock.ports import GroupProgress, PendingRun
+from penstock.ports.places import place_of
 
 SETTINGS = GroupSettings(ack_wait_seconds=10, deliveries_max=2, unacked_max=100)
 
@@ -19,8 +22,16 @@ def ledger(next_offset: int = 0) -> Ledger:
     return Ledger(next_offset, settings=SETTINGS)
 
 
+def progress(of: Ledger, *, is_ordered: bool = False) -> GroupProgress:
+    snapshot = of.snapshot()
+    for _ in snapshot.build():
+        pass
+    assert snapshot.positions == of.positions
+    return snapshot.progress(is_ordered=is_ordered, is_used=False)
+
+
 def pending(of: Ledger) -> list[tuple[int, int, int]]:
-    found = of.progress(is_ordered=False).pending
+    found = progress(of).pending
     return [(run.first, run.size, run.failures) for run in found]
 
 
@@ -59,13 +70,73 @@ def test_what_a_member_leaves_waits_and_has_not_failed() -> None:
     group.leave("a")
     assert group.waiting == {0: 0, 2: 0}
     assert group.first_waiting == 0
-    assert group.waiting_in(1, 4) == [2]
+    assert group.waiting_in(1, 4, count=9) == [2]
+    assert group.first_waiting == 0
     assert group.held_by("b") == 1
     again = group.lease("b", 0, rows(0), now=0)
     assert group.waiting == {2: 0}
     assert group.first_waiting == 2
     assert group.done(again, 0)
     assert not group.done(lease, 0), "it belongs to another member now"
+
+
+def test_a_copy_is_built_in_steps_and_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "GROUP_PIECE_ROWS_MAX", 2)
+    elsewhere = place_of(1, 0)
+    group = Ledger(0, elsewhere, settings=SETTINGS)
+    group.put_back(0, (7, 1, 2, 4))
+    group.put_back(elsewhere, (3, 5))
+    lease = group.lease("a", 10, rows(0, 1, 2, 3), now=0)
+    group.pass_over(20)
+    group.pass_over(elsewhere + 9)
+    group.done(lease, 1)
+    stored = progress(group)
+    snapshot = group.snapshot()
+    steps = 0
+    for _ in snapshot.build():
+        steps += 1
+        group.all_done(lease)
+        group.lease("a", 0, rows(1, 2, 4, 7), now=0)  # behind the step that looks at members
+    assert steps == 3
+    assert snapshot.progress(is_ordered=False, is_used=False) == stored
+    assert snapshot.positions == {0: 1, 1: 3}
+    assert [(run.first, run.size) for run in stored.pending] == [
+        (10, 1), (12, 2), (1, 2), (4, 1), (7, 1), (elsewhere + 3, 1), (elsewhere + 5, 1),
+    ]  # fmt: skip
+
+
+def test_waiting_offsets_of_a_range_are_in_order() -> None:
+    randomness = random.Random(3)
+    group = Ledger(0, settings=GroupSettings(deliveries_max=10_000))
+    for now in range(300):
+        row = randomness.randrange(40)
+        if row in group.waiting:
+            lease = group.lease("a", 0, rows(row), now=now)
+            if randomness.random() < 0.5:
+                group.fail(lease, 0, "no")
+        else:
+            group.put_back(0, (row,))
+        first, size, count = (randomness.randrange(1, 40) for _ in range(3))
+        inside = sorted(each for each in group.waiting if first <= each < first + size)
+        assert group.waiting_in(first, first + size, count=count) == inside[:count]
+        assert group.first_waiting == min(group.waiting, default=None)
+        if now % 10 == 0:
+            group.drop_waiting(first, first + 3)
+            assert not group.waiting_in(first, first + 3, count=3)
+
+
+def test_the_cost_of_waiting_messages_grows_with_their_number_not_with_its_square() -> None:
+    def seconds(count: int) -> float:
+        group = ledger()
+        group.put_back(0, range(count))
+        start = time.process_time()
+        for base in range(0, count, 20):
+            assert len(group.waiting_in(base, base + 20, count=100)) == 20
+            group.lease("a", base, rows(*range(20)), now=0)
+        return time.process_time() - start
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (4000, 64_000))
+    assert many < 16 * few * 4, "it was 200 times as long"
 
 
 def test_only_the_first_message_of_a_member_that_is_lost_has_failed() -> None:
@@ -201,7 +272,7 @@ def redriven() -> Ledger:
 @pytest.mark.parametrize("way", ["done", "done_run", "all_done"])
 def test_a_dead_letter_that_is_driven_again_counts_until_it_was_processed(way: str) -> None:
     group = redriven()
-    stored = group.progress(is_ordered=False)
+    stored = progress(group, is_ordered=False)
     restored = Ledger(2, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
     for each in (group, restored):
         assert each.redrive([0]) == 0, "it is delivered again already"
@@ -240,7 +311,7 @@ def test_a_stored_state_gives_out_what_was_not_done() -> None:
     lease = group.lease("a", 0, rows(0, 1, 2, 7), now=0)
     group.pass_over(8)
     group.done(lease, 1)
-    stored = group.progress(is_ordered=True)
+    stored = progress(group, is_ordered=True)
     assert (stored.next, stored.ordered) == (8, True)
     restored = Ledger(stored.next, settings=SETTINGS, pending=stored.pending, dead=stored.dead)
     assert restored.waiting == {0: 0, 2: 0, 7: 0}, "the members had no time to fail"

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
-from penstock.core.groups import Redriven
+from penstock.core.groups import Redriven, snapshots
 from penstock.errors import (
     GroupElsewhere,
     LogError,
@@ -17,7 +17,12 @@ from penstock.errors import (
     OffsetPastEnd,
     TierUnavailable,
 )
-from penstock.limits import GROUP_OWNER_SECONDS, GROUP_READ_RETRY_SECONDS, GROUP_SWEEP_SECONDS
+from penstock.limits import (
+    GROUP_OWNER_SECONDS,
+    GROUP_READ_RETRY_SECONDS,
+    GROUP_SWEEP_SECONDS,
+    SLICE_FIRST_STEPS,
+)
 from penstock.memory import Purpose
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.group_desk import HERALD, LAMAMQ, GroupClient, GroupDesk, Store
@@ -48,6 +53,57 @@ def test_a_group_leaves_memory_with_its_last_member_and_is_not_stored_without_a_
     assert desk.store.saves == 1
     assert second.has_left
     assert second.link.account.size(Purpose.GROUPS) == 0
+
+
+def stored_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[GroupDesk, GroupClient, Callable[[], None]]:
+    """A group whose large state is being stored, and a call that lets this come to its end."""
+    monkeypatch.setattr(snapshots, "GROUP_PIECE_ROWS_MAX", 1)
+    desk = GroupDesk()
+    member = desk.join()
+    for number in range(3 * SLICE_FIRST_STEPS):
+        desk.send(f"m{number}")
+    later: list[Callable[[], None]] = []
+    desk.broker.slices.schedule = later.append
+    desk.wait(1)
+    assert desk.store.saves == 1, "that of the new group"
+
+    def end() -> None:
+        while later:
+            later.pop(0)()
+        desk.run()
+
+    return desk, member, end
+
+
+def test_a_large_state_is_stored_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, _, end = stored_in_steps(monkeypatch)
+    end()
+    progress = desk.store.states["g"].progress
+    assert progress is not None
+    assert [run.first for run in progress.pending] == list(range(3 * SLICE_FIRST_STEPS))
+
+
+def test_a_group_that_is_removed_while_it_is_stored_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk, member, end = stored_in_steps(monkeypatch)
+    desk.groups.remove("g", lambda _: None)
+    end()
+    assert member.has_left
+    assert desk.store.states == {}
+    assert not desk.join().has_left
+    assert "g" in desk.store.states
+
+
+def test_a_stop_waits_for_a_large_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, _, end = stored_in_steps(monkeypatch)
+    stored: list[int] = []
+    desk.groups.flush(lambda: stored.append(desk.store.saves))
+    assert stored == []
+    end()
+    assert stored == [2]
 
 
 def test_a_group_that_could_never_be_stored_does_not_stay() -> None:
@@ -129,6 +185,60 @@ def test_a_group_delivers_nothing_before_its_time_is_looked_up() -> None:
     assert member.read() == ""
     desk.run()
     assert member.read() == "a b"
+
+
+def test_a_group_is_stored_when_its_time_is_looked_up() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    answered: list[bool] = []
+    session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
+    for member in (session, desk.open().session):
+        desk.groups.open("g", lambda: None)
+        desk.broker.subscribe(
+            member, "channel/+@group=g,-60s", lambda: answered.append("g" in desk.store.states)
+        )
+    desk.clock.seconds += 1
+    desk.broker.timers.run_due()  # what has changed is stored now
+    assert (answered, desk.store.states) == ([], {})
+    desk.run()
+    assert answered == [True, True]
+    assert desk.store.states["g"].offsets == {0: 0}
+    assert len(desk.groups.members("g")) == 2
+
+
+def test_a_broker_that_is_killed_while_a_time_is_looked_up_has_no_group() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    desk.join("channel/+@group=g,-60s", runs=False)
+    desk.groups.flush(lambda: None)
+    desk = desk.restarted()
+    assert desk.store.states == {}
+    assert desk.join("channel/+@group=g,-60s").read() == "a b"
+
+
+def test_a_reset_while_a_time_is_looked_up_counts() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    member = desk.join("channel/+@group=g,-60s", runs=False)
+    stored: list[Exception | None] = []
+    assert desk.groups.reset("g", {0: 1}, stored.append) == {0: 1}
+    desk.run()
+    assert stored == [None]
+    assert member.read() == "b"
+
+
+def test_a_group_that_is_removed_while_a_time_is_looked_up_has_no_members() -> None:
+    desk = GroupDesk()
+    desk.send("a b")
+    answered: list[bool] = []
+    session = desk.broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
+    desk.groups.open("g", lambda: None)
+    desk.broker.subscribe(session, "channel/+@group=g,-60s", lambda: answered.append(True))
+    desk.groups.remove("g", lambda _: None)
+    desk.run()
+    assert answered == [True]
+    assert not session.memberships
+    assert desk.store.states == {}
 
 
 def test_a_time_that_cannot_be_looked_up_is_the_first_message(

@@ -134,6 +134,40 @@ def test_a_node_that_is_gone_is_not_waited_for_longer_than_needed() -> None:
     assert b.positions == {"x": {0: 4}}, "what it has saved last"
 
 
+def test_claims_of_before_end_no_connection_whose_positions_are_looked_for() -> None:
+    """The node lags: it reads what the other one wrote only when the client is back."""
+    cluster, a, b = two()
+    a.arrive()
+    b.roaming.arrive(KEY, b, {}, b._arrived)
+    cluster.clock.seconds += ROAMING_SECONDS_MAX + 0.1
+    b.timers.run_due()
+    b.keep(12)
+    b.roaming.leave(KEY, b, kept=True)
+    a.positions, a.unanswered = None, []
+    a.roaming.arrive(KEY, a, {}, a._arrived)
+    cluster.tell()
+    assert a.gave_way == 0
+    (answer,) = a.unanswered
+    answer()
+    assert a.positions == {"x": {0: 12}}
+    cluster.tell()
+    assert cluster.kept[next(iter(cluster.kept))].node == a.node
+
+
+def test_a_claim_that_comes_while_positions_are_looked_for_counts_afterwards() -> None:
+    cluster, a, b = two()
+    a.arrive()
+    a.positions, a.unanswered = None, []
+    a.roaming.arrive(KEY, a, {"x": {0: 5}}, a._arrived)
+    (answer,) = a.unanswered
+    before = dict(cluster.kept)
+    b.arrive()
+    assert (a.positions, a.gave_way) == (None, 0)
+    cluster.kept = before  # it was read before the claim
+    answer()
+    assert a.gave_way == 1
+
+
 def test_positions_that_cross_a_move_end_no_connection() -> None:
     cluster, a, b = two()
     a.arrive()

@@ -249,6 +249,26 @@ def test_many_guesses_of_one_address_are_refused_and_a_repeated_one_counts_once(
         authenticator.verify_identity_key("press-4", b"iron", guessing)
 
 
+def test_guesses_do_not_lock_out_credentials_that_were_right_from_the_same_address(
+    authenticator: Authenticator,
+) -> None:
+    shared = KnownPeer("192.0.2.1")
+    assert authenticator.verify_token("token-1", shared).name == "first"
+    assert authenticator.verify_identity_key("press-4", b"iron", shared).name == "press"
+    for number in range(GUESSES_MAX):
+        with pytest.raises(AuthenticationFailed):
+            authenticator.verify_token(f"guess-{number}", shared)
+    assert authenticator.verify_token("token-1", shared).name == "first"
+    assert authenticator.verify_bearer("token-1", shared).name == "first"
+    assert authenticator.verify_identity_key("press-4", b"iron", shared).name == "press"
+    with pytest.raises(AuthenticationFailed) as caught:
+        authenticator.verify_token("token-2", shared)
+    assert caught.value.reason == "too many wrong ones from this address"
+    authenticator.update(Config())
+    with pytest.raises(AuthenticationFailed):
+        authenticator.verify_token("token-1", shared)
+
+
 # --- Rules ------------------------------------------------------------------------------------
 
 

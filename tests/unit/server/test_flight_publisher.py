@@ -85,7 +85,7 @@ def test_a_stopped_publisher_releases_its_callers(tmp_path: Path) -> None:
 def test_a_thread_that_waits_for_room_goes_on(
     release: Callable[[_Publication, Any], None], *, is_accepted: bool
 ) -> None:
-    publication = _Publication("p", topics_max=0)
+    publication = _Publication("p")
     part: Any = SimpleNamespace(value_bytes=SINK_WINDOW_BYTES)
     assert publication.send(part), "the first portion has room, whatever its size"
     accepted: list[bool] = []

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.flight.errors import BadRows
 from penstock.limits import SINK_EXPANDED_BYTES_MAX
-from penstock.server.flight.rows import RowCheck, check_columns
+from penstock.server.flight.rows import RowCheck, check_columns, expanded_bytes
 from tests.support.flight import rows
 
 
@@ -17,6 +17,17 @@ def test_a_dictionary_may_not_expand_to_far_more_than_it_has() -> None:
         RowCheck(lambda _: None).rows(
             pa.record_batch({"topic": pa.array(["t"] * count), "value": column})
         )
+
+
+def test_a_batch_counts_with_the_size_that_its_dictionaries_stand_for() -> None:
+    word, count = bytes(10_000), 64
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([word]))
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["h"]))
+    entries = pa.StructArray.from_arrays([names, words], ["key", "value"])
+    headers = pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), entries)
+    batch = pa.record_batch({"topic": ["t"] * count, "value": words, "headers": headers})
+    assert batch.nbytes < 30_000
+    assert 0 <= expanded_bytes(batch) - 2 * count * len(word) < 40_000
 
 
 def test_the_right_to_a_topic_is_checked_once() -> None:

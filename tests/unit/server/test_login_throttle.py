@@ -73,13 +73,24 @@ def test_the_tables_are_bounded(clock: FakeClock) -> None:
 def test_guesses_are_counted_by_address_and_forgotten(clock: FakeClock) -> None:
     guesses = GuessLimit(clock=clock.monotonic)
     for number in range(limits.GUESSES_MAX):
-        assert not guesses.reached("192.0.2.1")
+        assert not guesses.reached("192.0.2.1", b"next")
         guesses.failed("192.0.2.1", number.to_bytes(8, "big"))
         guesses.failed("192.0.2.2", b"the same")
-    assert guesses.reached("192.0.2.1")
-    assert not guesses.reached("192.0.2.2")
+    assert guesses.reached("192.0.2.1", b"next")
+    assert not guesses.reached("192.0.2.2", b"next")
     clock.seconds += limits.LOGIN_MEMORY_SECONDS
-    assert not guesses.reached("192.0.2.1")
+    assert not guesses.reached("192.0.2.1", b"next")
+
+
+def test_of_right_credentials_the_one_used_longest_ago_is_forgotten(clock: FakeClock) -> None:
+    guesses = GuessLimit(clock=clock.monotonic, records_max=2)
+    for digest in (b"first", b"second", b"first", b"third"):
+        guesses.succeeded("192.0.2.1", digest)
+    for number in range(limits.GUESSES_MAX):
+        guesses.failed("192.0.2.1", number.to_bytes(8, "big"))
+    assert guesses.reached("192.0.2.1", b"second")
+    assert not guesses.reached("192.0.2.1", b"first")
+    assert not guesses.reached("192.0.2.1", b"third")
 
 
 def test_of_a_full_table_the_one_that_failed_longest_ago_goes(clock: FakeClock) -> None:

@@ -1,15 +1,17 @@
 """Groups report where they are, under names that stay in their folder."""
 
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import GroupDiffers
+from penstock.errors import GroupDamaged, GroupDiffers, LogInUse
 from penstock.ports import GroupProgress, GroupState, PendingRun, Subscription
 from penstock.storage import group_offsets
-from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups
+from penstock.storage.files import Files
+from penstock.storage.group_offsets import GroupOffsets, InvalidGroup, TooManyGroups, updated
 from penstock.storage.memory import MemoryGroups
 
 
@@ -32,15 +34,23 @@ def test_a_group_is_where_it_was_reported_last(tmp_path: Path) -> None:
     assert list(groups.all()) == ["gold-7.b"]
 
 
-def test_a_report_that_cannot_be_read_counts_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(group_offsets, "GROUPS_MAX", 1)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"group": "bronze"}'])
+def test_a_damaged_state_is_kept_until_the_group_is_removed(tmp_path: Path, data: bytes) -> None:
     groups = GroupOffsets(tmp_path)
     groups.commit("bronze", {0: 10})
-    (tmp_path / "groups" / "bronze.json").write_bytes(b"{")
-    assert groups.load("bronze") is None
+    path = tmp_path / "groups" / "bronze.json"
+    path.write_bytes(data)
+    progress = GroupProgress(next=11)
+    for call in (
+        lambda: groups.load("bronze"),
+        lambda: groups.commit("bronze", {0: 11}),
+        lambda: groups.commit("bronze", {0: 11}, progress=progress),
+    ):
+        with pytest.raises(GroupDamaged, match="bronze is damaged"):
+            call()
     assert groups.all() == {}
+    assert path.read_bytes() == data
+    groups.forget("bronze")
     groups.commit("bronze", {0: 11})
     assert isinstance(groups.load("bronze"), GroupState)
 
@@ -74,6 +84,61 @@ def test_the_progress_of_members_is_kept_until_the_group_is_removed(tmp_path: Pa
     found = groups.load("billing")
     assert found is not None
     assert (found.offsets, found.progress) == ({0: 7}, None)
+
+
+def test_a_report_that_was_being_stored_does_not_replace_the_progress_of_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_waiting = threading.Event()
+
+    class LockedFiles(Files):
+        def lock(self, folder: Path) -> int:
+            try:
+                return super().lock(folder)
+            except LogInUse:
+                is_waiting.set()
+                raise
+
+    readers = GroupOffsets(tmp_path)
+    members = GroupOffsets(tmp_path, LockedFiles())  # as another process has them
+    readers.commit("billing", {0: 1})
+    joining = threading.Thread(
+        target=lambda: members.commit("billing", {0: 3}, progress=GroupProgress(next=3))
+    )
+
+    def slow(*args: Any, **more: Any) -> GroupState:
+        if not joining.is_alive():
+            joining.start()
+            while joining.is_alive() and not is_waiting.wait(0.01):
+                pass  # it comes to its end, unless it waits for the report
+        return updated(*args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group_offsets, "updated", slow)
+        readers.commit("billing", {0: 2})
+        joining.join()
+    found = readers.load("billing")
+    assert found is not None
+    assert (found.offsets, found.progress) == ({0: 3}, GroupProgress(next=3))
+
+
+def test_a_process_that_holds_the_lock_for_too_long_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_offsets, "GROUPS_LOCK_SECONDS_MAX", 0.0)
+    groups = GroupOffsets(tmp_path)
+    groups.commit("billing", {0: 1})
+    files = Files()
+    lock = files.lock(tmp_path / "groups")
+    for call in (lambda: groups.commit("billing", {0: 2}), lambda: groups.forget("billing")):
+        with pytest.raises(OSError, match="another process changes the groups"):
+            call()
+    files.close(lock)
+    found = groups.load("billing")
+    assert found is not None
+    assert found.offsets == {0: 1}
+    groups.forget("billing")
+    assert groups.load("billing") is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-x", ".x", "a b", "ä", "x" * 129])
@@ -114,7 +179,8 @@ def test_a_report_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path.write_bytes(report.rjust(4 << 20))
     assert groups.load("bronze") is not None
     path.write_bytes(report.rjust((4 << 20) + 1))
-    assert groups.load("bronze") is None
+    with pytest.raises(GroupDamaged, match="more than 4194304 bytes"):
+        groups.load("bronze")
 
 
 def test_a_list_of_groups_does_not_have_their_messages(tmp_path: Path) -> None:

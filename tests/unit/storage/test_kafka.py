@@ -22,6 +22,7 @@ from penstock._kernels import lamamq as lamamq_kernel
 from penstock._kernels.batch import Batch, Sender
 from penstock.core.answers import is_safe
 from penstock.errors import (
+    GroupDamaged,
     KafkaUnusable,
     LogDamaged,
     LogUnavailable,
@@ -30,7 +31,7 @@ from penstock.errors import (
     OperatorError,
 )
 from penstock.limits import KAFKA_STEPS_BACK_MIN
-from penstock.ports import Follower, KeptSession, PartitionRange, Stored
+from penstock.ports import Follower, KeptSession, PartitionRange, Prepared, Stored
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.protocols.lamamq import LAMAMQ
@@ -43,7 +44,7 @@ from penstock.storage.kafka.options import KafkaOptions
 from penstock.storage.kafka.partition import KafkaPartition
 from penstock.storage.kafka.record_cache import RecordCache
 from penstock.storage.kafka.records import RowGroupRecord
-from penstock.storage.kafka.state import StateTopic
+from penstock.storage.kafka.state import KafkaGroups, StateTopic
 from penstock.storage.schema import ROWS_SCHEMA
 from tests.support.publishes import publish
 from tests.support.written_log import START_US, message
@@ -282,6 +283,41 @@ def test_a_reader_that_is_behind_undoes_nothing_of_the_state(options: KafkaOptio
         state.refresh()  # reads the first two
         assert state.get("group/job") == b"third"
     finally:
+        state.close()
+
+
+def test_a_state_of_a_group_that_cannot_be_read_is_not_taken_for_none(
+    options: KafkaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(options)
+    elsewhere, state = (StateTopic(Connection(options)) for _ in range(2))
+    try:
+        groups = KafkaGroups(state)
+        assert groups.load("job") is None
+        KafkaGroups(elsewhere).commit("job", {0: 10})
+
+        def refresh() -> None:
+            raise OSError(errno.ETIMEDOUT, "Kafka does not answer")
+
+        monkeypatch.setattr(state, "refresh", refresh)
+        for call in (
+            lambda: groups.load("job"),
+            lambda: groups.commit("job", {0: 1}),
+            lambda: groups.forget("job"),
+        ):
+            with pytest.raises(OSError, match="does not answer"):
+                call()
+        assert groups.all() == {}, "the last reports that are known"
+        monkeypatch.undo()
+        assert list(groups.all()) == ["job"]
+        elsewhere.put("group/job", b"{")
+        for call in (lambda: groups.load("job"), lambda: groups.commit("job", {0: 1})):
+            with pytest.raises(GroupDamaged, match="job is damaged"):
+                call()
+        groups.forget("job")
+        assert groups.load("job") is None
+    finally:
+        elsewhere.close()
         state.close()
 
 
@@ -815,12 +851,23 @@ def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOption
             with pytest.raises(LogUnavailable, match=r"max\.message\.bytes") as caught:
                 storage.append_record(large)
             assert "later" not in str(caught.value)
-            rows = pa.RecordBatch.from_pylist(
-                [{"topic": "b", "value": large.value, "headers": []}], schema=ROWS_SCHEMA
+
+            def prepare(*given: dict[str, object]) -> list[Prepared]:
+                rows = pa.RecordBatch.from_pylist(list(given), schema=ROWS_SCHEMA)
+                wanted = {"sender": "w", "client": 9, "source": FLIGHT, "correlation": ""}
+                return list(storage.prepare(rows, **wanted))
+
+            key = bytes(1_000_000)
+            headers = [{"key": "h", "value": bytes(1_000_000)}]
+            (prepared,) = prepare(
+                {"topic": "b", "value": large.value, "key": key, "headers": headers}
             )
-            (prepared,) = storage.prepare(rows, sender="w", client=9, source=FLIGHT, correlation="")
             with pytest.raises(LogUnavailable, match=r"max\.message\.bytes"):
                 storage.append_prepared(prepared)
+            keyed = prepare(*[{"topic": "b", "value": b"", "key": key, "headers": []}] * 5)
+            assert len(keyed) == 5, "they would not fit into one record"
+            for each in keyed:
+                largest = storage.append_prepared(each)
             batch, topics = Batch(), used.topics
             frames = b"".join(publish(LAMAMQ, "big", value=each) for each in (b"s", large.value))
             lamamq_kernel.scan(frames, 0, batch, topics, Sender(bytes(16), 1), order="big")
@@ -832,7 +879,7 @@ def test_a_message_that_kafka_would_refuse_is_refused_alone(options: KafkaOption
             assert is_safe(good, storage)
             assert is_safe(largest, storage)
             assert storage.problem is None
-            assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000]
+            assert [len(each["value"]) for each in used.rows()] == [1, 1_200_000, *[0] * 5]
 
     run(use())
 

@@ -416,7 +416,9 @@ def test_prepared_rows_can_be_delivered_and_appended(kind: Kind, tmp_path: Path)
                 )
             )
             (prepared,) = found
-            assert (len(prepared), prepared.client, prepared.value_bytes) == (10, 9, 10)
+            assert (len(prepared), prepared.client) == (10, 9)
+            assert prepared.data_bytes == 10 * len("t/00keyh0")
+            assert prepared.held_bytes >= prepared.data_bytes
             prepared.stamp(START_US)
             batch = Batch()
             prepared.load(batch, used.topics)
@@ -851,6 +853,18 @@ def test_reading_does_not_need_the_event_loop(keeping: Kind, tmp_path: Path) -> 
 
 
 # --- Close and reopen -----------------------------------------------------------------------------
+
+
+def test_a_storage_knows_the_time_of_its_last_message(keeping: Kind, tmp_path: Path) -> None:
+    async def use(before: int | None) -> None:
+        async with attached(keeping.open(tmp_path)) as used:
+            assert used.storage.last_us == before
+            for later in (1, 2):
+                await used.put("a", timestamp_us=(before or START_US) + later)
+
+    run(use(None))
+    run(use(START_US + 2))
+    run(use(START_US + 4))
 
 
 def test_messages_topics_and_offsets_outlive_a_restart(keeping: Kind, tmp_path: Path) -> None:

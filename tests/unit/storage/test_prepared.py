@@ -1,5 +1,7 @@
 """Rows of a table become row groups of the log that are what other row groups are."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -15,19 +17,28 @@ from penstock.storage.schema import ROWS_SCHEMA, SCHEMA
 HEADERS = [[], [("a", b"1"), ("", b"")], [("b", b"\xff")]]
 
 
-def rows(count: int, *, size: int = 10, topics: int = 3, keys: bool = True) -> pa.RecordBatch:
+def rows(
+    count: int, *, size: int = 10, topics: int = 3, keys: bool = True, headers: bool = True
+) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "topic": [f"topic/{number % topics}" for number in range(count)],
             "value": [bytes([number % 256]) * size for number in range(count)],
             "key": [None if number % 2 or not keys else b"k%d" % number for number in range(count)],
             "headers": [
-                [{"key": key, "value": value} for key, value in HEADERS[number % 3]]
+                [{"key": key, "value": value} for key, value in HEADERS[number % 3] if headers]
                 for number in range(count)
             ],
         },
         schema=ROWS_SCHEMA,
     )
+
+
+def data_bytes(row: dict[str, Any]) -> int:
+    texts = [
+        text for header in row["headers"] for text in (header["key"].encode(), header["value"])
+    ]
+    return sum(map(len, (row["topic"].encode(), row["value"], row["key"] or b"", *texts)))
 
 
 def row_groups(batch: pa.RecordBatch, **bounds: int) -> list[PreparedRowGroup]:
@@ -56,7 +67,7 @@ def test_a_group_says_of_each_row_all_that_the_record_has(*, keys: bool) -> None
     row_group.stamp(1_700_000_000_000_001)
     found = read(row_group, 500).to_pylist()
     assert len(row_group) == 10
-    assert row_group.value_bytes == 100
+    assert row_group.data_bytes == sum(map(data_bytes, batch.to_pylist()))
     for number, (row, given) in enumerate(zip(found, batch.to_pylist(), strict=True)):
         assert {name: row[name] for name in given} == given
         assert row["timestamp"].timestamp() == pytest.approx(1_700_000_000.000001, abs=1e-6)
@@ -86,15 +97,17 @@ def test_a_group_says_of_each_row_all_that_the_record_has(*, keys: bool) -> None
     [
         ({}, [1000]),
         ({"rows_max": 300}, [300, 300, 300, 100]),
-        ({"bytes_max": 2500}, [250, 250, 250, 250]),
-        ({"bytes_max": 2509}, [250, 250, 250, 250]),
-        ({"bytes_max": 95, "rows_max": 8}, [8] * 125),
+        ({"bytes_max": 250 * 17}, [250, 250, 250, 250]),
+        ({"bytes_max": 251 * 17 - 1}, [250, 250, 250, 250]),
+        ({"bytes_max": 9 * 17 - 1, "rows_max": 8}, [8] * 125),
+        ({"bytes_max": 1}, [1] * 1000),
     ],
 )
 def test_rows_are_split_where_a_group_would_be_too_large(
     bounds: dict[str, int], sizes: list[int]
 ) -> None:
-    batch = rows(1000)
+    """Each of the rows has 17 bytes: topic and value."""
+    batch = rows(1000, keys=False, headers=False)
     found = row_groups(batch, **bounds)
     assert [len(row_group) for row_group in found] == sizes
     offset = 0
@@ -107,6 +120,23 @@ def test_rows_are_split_where_a_group_would_be_too_large(
         )
         offset += len(row_group)
     assert values == batch.column("value").to_pylist()
+
+
+@pytest.mark.parametrize("column", ["key", "headers", "topic"])
+def test_a_group_is_limited_by_the_bytes_of_every_column(column: str) -> None:
+    """A few bytes of a dictionary may stand for a megabyte in each row."""
+    large = "x" * 1000
+    headers = [{"key": "h", "value": large.encode()}]
+    given: dict[str, Any] = {
+        "topic": large if column == "topic" else "t",
+        "value": b"",
+        "key": large.encode() if column == "key" else None,
+        "headers": headers if column == "headers" else [],
+    }
+    batch = pa.RecordBatch.from_pylist([given] * 64, schema=ROWS_SCHEMA)
+    found = row_groups(batch, bytes_max=10_100)
+    assert [len(each) for each in found] == [10] * 6 + [4]
+    assert [each.data_bytes for each in found] == [len(each) * data_bytes(given) for each in found]
 
 
 def test_a_slice_of_rows_is_prepared_like_rows_of_their_own() -> None:
@@ -182,7 +212,7 @@ def test_slices_and_offsets_that_do_not_start_at_zero_give_only_their_own_bytes(
     value = pa.Array.from_buffers(pa.binary(), 3, [None, ends, pa.py_buffer(b"hiddenotmine")])
     batch = _replaced(rows(3), "value", value).slice(1)
     (row_group,) = row_groups(batch)
-    assert row_group.value_bytes == 3
+    assert row_group.data_bytes == sum(map(data_bytes, batch.to_pylist()))
     columns = row_group.finish(0, log_id=0, partition=0)
     data = b"".join(encode_row_group(columns, previous=0, synced=0).buffers)
     assert read(row_group, 0).column("value").to_pylist() == [b"", b"min"]

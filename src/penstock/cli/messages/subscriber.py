@@ -230,7 +230,7 @@ def _json_lines(protocol: str) -> Callable[[list[Delivery]], bytes]:
 
 
 def _fields(delivery: Delivery, protocol: str) -> dict[str, Any]:
-    """Return the fields of a message; those that its protocol does not have are left out."""
+    """Return the fields of a message; those that are not known are left out."""
     fields: dict[str, Any] = {"topic": delivery.topic, **value_fields(delivery.value)}
     sender = delivery.sender
     if sender is not None:
@@ -241,5 +241,12 @@ def _fields(delivery: Delivery, protocol: str) -> dict[str, Any]:
         fields["headers"] = [{"key": key, **value_fields(value)} for key, value in delivery.headers]
     if delivery.status is not None:
         fields["status"] = delivery.status
+    if delivery.place is not None:
+        fields |= {
+            "partition": delivery.partition,
+            "offset": delivery.offset,
+            "message_id": str(delivery.message_id),
+            "broker_time": time_text(delivery.broker_time_us),
+        }
     fields["protocol"] = protocol
     return fields

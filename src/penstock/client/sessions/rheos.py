@@ -20,7 +20,12 @@ from penstock.client.options import Credentials
 from penstock.client.sessions.base import NO_EXTRAS, Extras, Session, check_sizes
 from penstock.client.topics import plain_topic, without_replay
 from penstock.client.values import Delivery
-from penstock.model import binary_topic_name, topic_name_from_binary
+from penstock.model import (
+    TEMPORARY_OFFSET,
+    binary_topic_name,
+    message_id,
+    topic_name_from_binary,
+)
 from penstock.protocols import Protocol
 from penstock.protocols.rheos1 import RHEOS1
 from penstock.protocols.rheos2 import RHEOS2, RHEOS_BODY_BYTES_MAX
@@ -46,6 +51,8 @@ _TEXTS: Final = {
     OpCode.SUBSCRIBE: "FAILED: the topic does not exist, or the broker refuses the subscription",
     OpCode.PUBLISH: "FAILED: the topic does not exist, or the broker refuses the message",
 }
+_LATER: Final = "; a later attempt, or one at another node, may succeed"
+_TEMPORARY: Final = message_id(0, partition=0, offset=TEMPORARY_OFFSET)[8:]
 
 
 def rheos_client_id(name: str | None) -> bytes:
@@ -124,7 +131,7 @@ class _RheosSession(Session):
         self._awaited.append((ticket, opcode))
         return ticket
 
-    def _acknowledged(self, code: AckCode, message_id: bytes) -> Event | None:
+    def _acknowledged(self, code: AckCode, identifier: bytes) -> Event | None:
         if not self._awaited:
             return None
         ticket, opcode = self._awaited.popleft()
@@ -136,8 +143,10 @@ class _RheosSession(Session):
             self._pings.remove(ticket)
             return Acknowledged(ticket)
         if code is AckCode.SUCCESS:
-            return Acknowledged(ticket, message_id if opcode is OpCode.PUBLISH else None)
-        return Failed(ticket, Refused(self.protocol, code, _TEXTS[opcode]))
+            return Acknowledged(ticket, identifier if opcode is OpCode.PUBLISH else None)
+        is_temporary = identifier[8:] == _TEMPORARY
+        text = _TEXTS[opcode] + (_LATER if is_temporary else "")
+        return Failed(ticket, Refused(self.protocol, code, text, says_retriable=is_temporary))
 
 
 class Rheos1Session(_RheosSession):

@@ -370,6 +370,36 @@ def a_path_that_no_client_serves_gets_503(context: CaseContext) -> None:
         peer.settle()
 
 
+@cases.profile("2.2.2", "A REQ whose routing entry has no client_id goes to the broker")
+def a_request_without_a_client_id_goes_to_the_broker(context: CaseContext) -> None:
+    peer = joined(context)
+    for entry in context.each(({"path": "/time"}, {"path": "/time", "client_id": None})):
+        peer.say(REQ, {"routing": [entry]}, request("s"))
+        equal(status_of(peer.message(REP, "with id s")) or 200, 200, "status")
+    peer.say(REQ, {"routing": [{"path": "/secrets"}]}, request("s"))
+    peer.expect_refusal(503, "s")
+    peer.settle()
+
+
+@cases.profile("2.2.2", "A strict broker refuses a REQ without a client_id", requires=Setup.STRICT)
+def a_request_without_a_client_id_is_refused_by_a_strict_broker(context: CaseContext) -> None:
+    peer = joined(context)
+    for entry in context.each(({"path": "/time"}, {"path": "/time", "client_id": None})):
+        peer.say(REQ, {"routing": [entry]}, request("s"))
+        peer.expect_refusal(602, "s")
+        peer.settle()
+
+
+@cases.profile("2.2.2", "NOTIF, REP and PUB without a client_id are refused")
+def only_a_request_may_lack_a_client_id(context: CaseContext) -> None:
+    peer = joined(context)
+    missing = {"routing": [{"path": "/time"}]}
+    for kind, more in context.each(((NOTIF, {}), (REP, correlation("s")), (PUB, topic("t")))):
+        peer.say(kind, missing, more)
+        (peer.expect_refusal(602, "s") if kind == REP else peer.expect_notice(602))
+    peer.settle()
+
+
 @cases.profile(
     "4.1.1", "/topics lists no topic that the client may not use", requires=Setup.ALLOW_LIST
 )

@@ -27,7 +27,13 @@ __all__ = ["cases"]
 
 HELLO: Final = b"\xa5hello"
 STARTS: Final = ("@earliest", "@-15m", "@#7", "@2026-11-01T00:00:00Z", "@last", "@group=x")
-NEARLY_STARTS: Final = {"@ealiest": "did you mean @earliest?", "@-15min": "did you mean @-15m?"}
+NEARLY_STARTS: Final = {
+    "@ealiest": "did you mean @earliest?",
+    "@-15min": "did you mean @-15m?",
+    "@lats": "did you mean @last?",
+    "@gruop=x": "did you mean @group=x?",
+    "@group=x,ealiest": "did you mean @group=x,earliest?",
+}
 FORMATS: Final = {
     "nothing": b"",
     "nil": b"\xc0",

@@ -15,6 +15,13 @@ from penstock.conform.peer import check, equal
 
 __all__ = ["cases"]
 
+NEARLY_STARTS: Final = {
+    b"@ealiest": b"@earliest?",
+    b"@-15min": b"@-15m?",
+    b"@lats": b"@last?",
+    b"@gruop=x": b"@group=x?",
+    b"@group=x,ealiest": b"@group=x,earliest?",
+}
 
 cases: Final[CaseCollector[[]]] = CaseCollector()
 
@@ -77,7 +84,7 @@ def a_pattern_that_matches_nothing_is_refused(context: CaseContext) -> None:
 @cases.profile("Topic subscribe", "What is almost a start position gets error 2, with a hint")
 def a_start_that_is_almost_one_is_refused(context: CaseContext) -> None:
     peer = client(context)
-    for start, meant in context.each(((b"@ealiest", b"@earliest?"), (b"@-15min", b"@-15m?"))):
+    for start, meant in context.each(NEARLY_STARTS.items()):
         text = peer.request(subscribe(0, context.topic() + start), error=BAD_REQUEST)
         wanted = b"did you mean " + meant
         check(wanted in text, f"a text with '{wanted.decode()}'", text)

@@ -22,7 +22,16 @@ __all__ = ["cases"]
 
 NAME_BYTES_MAX: Final = 65_535
 STARTS: Final = (b"@earliest", b"@-15m", b"@#7", b"@2026-11-01T00:00:00Z", b"@last", b"@group=x")
-NEARLY_STARTS: Final = (b"@ealiest", b"@-15min", b"@latest", b"@2026-13-01")
+NEARLY_STARTS: Final = (
+    b"@ealiest",
+    b"@-15min",
+    b"@latest",
+    b"@2026-13-01",
+    b"@lats",
+    b"@gruop=x",
+    b"@group:x",
+    b"@group=x,ealiest",
+)
 
 cases: Final[CaseCollector[[Rheos]]] = CaseCollector()
 

@@ -117,8 +117,7 @@ class Acknowledgments:
     def is_in_time(self, member: Member) -> None:
         """Let a member that was late take part again."""
         if member.is_late:
-            member.is_late = False
-            member.group.awaits_join = member.group.is_ordered and bool(member.group.ledger.leased)
+            member.set_late(is_late=False)
             self._wake(member.group)
 
     # --- Bytes ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from penstock.core.groups.places import PlacedReader, offset_of, partition_of
 from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.sessions import sender_uuid
 from penstock.core.timers import Timers
-from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, PenstockError
+from penstock.errors import CallerError, LogDamaged, LogError, OffsetBelowHorizon, PenstockError
 from penstock.limits import GROUP_READ_RETRY_SECONDS
 from penstock.model import ByteOrder, Form, Kind, is_reserved_header
 from penstock.ports import Clock, Fetched, Record, Stored
@@ -74,15 +74,15 @@ class DeadLetters:
         if failure is None or group.is_removed:  # the group was reset
             self._next(group)
         elif isinstance(result, OffsetBelowHorizon | LogDamaged):
-            group.ledger.drop_waiting(offset, offset + 1)
-            group.lost += 1
-            where = offset_of(offset)
-            log.warning("dead letter lost", group=group.name, offset=where, error=str(result))
-            self._next(group)
+            self._lose(group, offset, str(result))
         elif isinstance(result, LogError):
             self._again(group, str(result))
         else:
-            self._write(group, offset, failure, result.groups[0])
+            stored = next((each for each in result.groups if _has(each, offset)), None)
+            if stored is None:
+                self._lose(group, offset, "its messages have expired")
+            else:
+                self._write(group, offset, failure, stored)
 
     def _write(self, group: Group, offset: int, failure: Failure, stored: Stored) -> None:
         def written(is_safe: bool) -> None:  # noqa: FBT001  (of Broker.when_settled)
@@ -100,9 +100,26 @@ class DeadLetters:
 
         try:
             record = self._record(group, offset, failure, stored)
+        except (ValueError, CallerError) as error:
+            self._lose(group, offset, str(error))
+            return
+        if record is None:
+            row = offset - stored.base_offset
+            lost = stored.expired(None, _everything, first=row, last=row + 1)
+            self._lose(group, offset, "it has expired" if lost else "its topic was deleted", lost)
+            return
+        try:
             self._publish(record, written)
-        except (PenstockError, ValueError) as error:
+        except PenstockError as error:
             self._again(group, str(error))
+
+    def _lose(self, group: Group, offset: int, error: str, lost: int = 1) -> None:
+        """Give up a message that cannot be read any more, and go on with the next one."""
+        lost = min(lost, group.ledger.drop_waiting(offset, offset + 1))
+        group.lost += lost
+        where = offset_of(offset)
+        log.warning("dead letter lost", group=group.name, offset=where, error=error)
+        self._next(group)
 
     def _next(self, group: Group) -> None:
         group.is_burying = False
@@ -118,12 +135,18 @@ class DeadLetters:
 
         self._timers.after(GROUP_READ_RETRY_SECONDS, retry)
 
-    def _record(self, group: Group, offset: int, failure: Failure, stored: Stored) -> Record:
-        """Return the dead letter of a message; raise CallerError or ValueError."""
+    def _record(self, group: Group, offset: int, failure: Failure, stored: Stored) -> Record | None:
+        """Return the dead letter of a message; raise CallerError or ValueError.
+
+        It is None if the message is not delivered any more: it has expired, or its topic was
+        deleted.
+        """
         batch = self._batch
         row = offset - stored.base_offset
         try:
             stored.load(batch, self._topics)
+            if batch.hidden(row) or not self._topics.is_live(batch.topic_id(row)):
+                return None
             source, form = _source(batch.row_protocol(row), batch.form(row))
             return Record(
                 source,
@@ -145,6 +168,15 @@ class DeadLetters:
             )
         finally:
             batch.clear()
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+def _has(stored: Stored, offset: int) -> bool:
+    """Return whether a message is in a row group."""
+    return stored.base_offset <= offset < stored.base_offset + stored.count
 
 
 def _source(number: int, form: int | None) -> tuple[Protocol, Form]:

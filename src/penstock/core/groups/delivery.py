@@ -22,7 +22,9 @@ from penstock._kernels.topics import TopicTable
 from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.places import PlacedReader, partition_of, place_of
+from penstock.core.groups.places import PlacedReader, offset_of, partition_of, place_of
+from penstock.core.partitions import OwnPartition
+from penstock.core.position_marks import PositionMarks
 from penstock.core.routing import Router
 from penstock.core.timers import Timers
 from penstock.errors import (
@@ -40,6 +42,7 @@ from penstock.limits import (
     GROUP_ROW_GROUPS_MAX,
 )
 from penstock.ports import AcknowledgedLink, Clock, Fetched, Stored
+from penstock.protocols import Protocol
 
 __all__ = ["GroupDelivery"]
 
@@ -149,21 +152,21 @@ class GroupDelivery:
                 return  # until a member has room
 
     def _may_deliver(self, group: Group) -> bool:
-        if self.is_stopped or group.is_removed or group.is_looking_up or not group.is_routed:
+        if self.is_stopped or group.is_removed or group.start_us is not None or not group.is_routed:
             return False
         if self._clock.monotonic() < group.retry_at:
             return False
         if group.is_ordered and group.leaving:
             return False  # messages of members that left are delivered first
-        if group.awaits_join:
+        if group.awaits_move:
             if group.ledger.leased:
-                return False  # topics move to the new member when none is with another one
-            group.awaits_join = False
+                return False  # no member has messages of a topic that moves to another one
+            group.awaits_move = False
         if group.with_room():
             return True
         now = self._clock.monotonic()
         taken = [each.take_acknowledged(now) for each in group.members if not each.answers]
-        return any(taken) and bool(group.with_room())
+        return any(taken) and self._may_deliver(group)
 
     def _wanted_offset(self, group: Group) -> int | None:
         """Return the next offset to deliver; None if the log does not have it yet."""
@@ -381,14 +384,20 @@ class GroupDelivery:
 
     def _serve_again(self, group: Group, stored: Stored, wanted: bytes) -> bool:
         """Give out the messages of a row group that wait; return False if some find no room."""
+        base, end = stored.base_offset, stored.base_offset + stored.count
+        while waiting := group.ledger.waiting_in(base, end, count=GROUP_PIECE_ROWS_MAX):
+            if not self._serve_waiting(group, stored, wanted, waiting):
+                return False
+        return True
+
+    def _serve_waiting(
+        self, group: Group, stored: Stored, wanted: bytes, waiting: list[int]
+    ) -> bool:
+        """Give out messages that wait; return False if some find no room."""
         ledger, base = group.ledger, stored.base_offset
-        waiting = ledger.waiting_in(base, base + stored.count)
-        if not waiting:
-            return True
-        read = set(self._batch.select(self._router.route_of_topic, wanted)) if wanted else set()
         while waiting:
             row = waiting[0] - base
-            if row not in read:  # its topic was deleted, or it has expired
+            if not self._reads(wanted, row):  # its topic was deleted, or it has expired
                 if ledger.drop_waiting(waiting[0], waiting[0] + 1):
                     group.lost += stored.expired(None, _everything, first=row, last=row + 1)
                 waiting.pop(0)
@@ -402,7 +411,7 @@ class GroupDelivery:
             for offset in waiting:
                 if (
                     len(rows) >= room
-                    or offset - base not in read
+                    or not self._reads(wanted, offset - base)
                     or ledger.waiting[offset] != failures
                     or (group.is_ordered and self._owner(group, offset - base) is not member)
                 ):
@@ -412,6 +421,14 @@ class GroupDelivery:
                 return False
             del waiting[: len(rows)]
         return True
+
+    def _reads(self, wanted: bytes, row: int) -> bool:
+        """Return whether a row has a message that a group reads."""
+        if self._batch.hidden(row):
+            return False
+        topic, routes = self._batch.topic_id(row), self._router.route_of_topic
+        route = routes[topic] if topic < len(routes) else 0
+        return route < len(wanted) and bool(wanted[route])
 
     def _member_for(self, group: Group, row: int) -> Member | None:
         """Return the member that gets a message, None if it has no room."""
@@ -545,6 +562,11 @@ class GroupDelivery:
                 if not self._send(group, member, base, one, failures=failures):
                     group.ledger.put_back(base, one)
             return True
+        if not frames:
+            able = [] if group.is_ordered else self._able(group, rows)
+            if able:
+                self._counters.messages_undeliverable[protocol] = left_out
+                return self._send_to_any(group, able, base, rows, failures=failures)
         lease = group.ledger.lease(
             member, base, rows, now=self._clock.monotonic(), failures=failures
         )
@@ -556,12 +578,60 @@ class GroupDelivery:
         lease.first_id = first_id
         member.add(lease)
         link = session.link
+        if session.mark is not None and session.marks is not None:
+            link.write(session.mark(self._places(session.marks, base)))
         link.write(frames)
         if isinstance(link, AcknowledgedLink):
             lease.written = link.written
         self._counters.sent(session, len(rows), len(frames))
         self._sent(member)
         return True
+
+    def _places(self, marks: PositionMarks, base: int) -> bytes:
+        """Return the positions of the rows that were encoded last."""
+        number = partition_of(base)
+        final = not isinstance(self._reader.partitions[number], OwnPartition)
+        return marks.places(
+            self._batch,
+            self._encoders.encoded,
+            partition=number,
+            first=offset_of(base),
+            final=final,
+        )
+
+    def _able(self, group: Group, rows: "array[int]") -> list[Member]:
+        """Return the members whose protocols can carry a message."""
+        undeliverable = self._counters.messages_undeliverable
+        carries: dict[Protocol, bool] = {}
+        for member in group.members:
+            encoding = member.session.encoding
+            if encoding.protocol not in carries:
+                left_out = undeliverable[encoding.protocol]
+                frames = self._encoders.encode(encoding, self._batch, memoryview(rows))
+                undeliverable[encoding.protocol] = left_out
+                carries[encoding.protocol] = bool(frames)
+        return [each for each in group.members if carries[each.session.encoding.protocol]]
+
+    def _send_to_any(
+        self, group: Group, able: list[Member], base: int, rows: "array[int]", *, failures: int
+    ) -> bool:
+        """Send a message to one of some members; if none has room, try again later.
+
+        Return False if there is no memory to remember it.
+        """
+        ledger, share = group.ledger, group.share
+        ready = [each for each in able if each.has_room(share)]
+        if ready:
+            ready = [each for each in ready if not each.is_late] or ready
+            return self._send(group, _least_busy(group, ready), base, rows, failures=failures)
+        if not ledger.deferred:  # other members get other messages meanwhile
+            self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self._resume_deferred(group))
+        ledger.defer(base + rows[0], failures)
+        return True
+
+    def _resume_deferred(self, group: Group) -> None:
+        group.ledger.resume_deferred()
+        self.wake(group)
 
 
 def _everything(_: str) -> bool:

@@ -64,6 +64,15 @@ class Member:
             and self.group.ledger.held_by(self) < share
         )
 
+    def set_late(self, *, is_late: bool) -> None:
+        """Note whether it is late. In an ordered group, topics may move to or from it."""
+        if is_late != self.is_late:
+            group = self.group
+            self.is_late = is_late
+            if group.is_ordered:
+                is_moving = group.in_time != group.owners.members
+                group.awaits_move = is_moving and bool(group.ledger.leased)
+
     def add(self, lease: Lease) -> None:
         """Add messages that were sent to it."""
         lease.first_number = self.delivered + 1
@@ -150,7 +159,7 @@ class Member:
                 found = True
         self._acknowledged = acknowledged or 0
         if found:
-            self.is_late = False
+            self.set_late(is_late=False)
             self._trim()
         return found
 
@@ -176,11 +185,11 @@ class Group:
         self.is_burying = False
         self.redrives = 0  # redrives that are looking up messages of dead letters
         self.leaving = 0  # members that have left while their messages are still taken back
-        self.is_looking_up = False  # where it begins
+        self.start_us: int | None = None  # where a new one begins, until that is looked up
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False
         self.is_removed = False
-        self.awaits_join = False  # of a new member of an ordered group
+        self.awaits_move = False  # whether topics move as soon as no message is leased
         self.retry_at = 0.0  # monotonic time before which nothing is read
         self.retries: dict[int, float] = {}  # and before which a partition is not read
         self.lost = 0  # offsets that were gone, since the state was stored

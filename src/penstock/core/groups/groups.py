@@ -31,12 +31,14 @@ from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.core.groups.places import PlacedReader, place_of
 from penstock.core.groups.redrives import Redriven, Redrives
 from penstock.core.groups.repeated_events import RepeatedEvents
+from penstock.core.groups.snapshots import Snapshot
 from penstock.core.partitions import Partition
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.errors import (
+    GroupDamaged,
     GroupDiffers,
     GroupElsewhere,
     LogError,
@@ -112,6 +114,7 @@ class Groups:
         self._sweeps = False  # whether a sweep is planned, or runs
         self._sweeps_again = False  # whether another one follows
         self._late = RepeatedEvents("group member late", timers)
+        self._damaged = RepeatedEvents("group damaged", timers)
         self.later: Callable[[float, Callable[[], None]], object] = timers.after
         """Calls a function after some seconds; the server sets a more exact one."""
         self._delivery = GroupDelivery(
@@ -159,13 +162,17 @@ class Groups:
             if len(self._opened) >= GROUPS_OPENED_MAX:
                 del self._opened[next(iter(self._opened))]
             self._opened[name] = found
+            if isinstance(found, GroupDamaged):
+                self._damaged.warn(name, error=found.reason)
             then()
 
         self._store.load(name, loaded)
 
     def _known(self, name: str) -> GroupState | None:
-        """Return the state of a group that was opened; raise LogUnavailable if it is not known."""
+        """Return the state of a group that was opened; raise GroupDamaged or LogUnavailable."""
         found = self._opened.get(name, LogUnavailable("the group was not opened"))
+        if isinstance(found, GroupDamaged):
+            raise found
         if isinstance(found, Exception):
             raise LogUnavailable(f"the state of group {name} cannot be read") from found
         return found
@@ -185,7 +192,10 @@ class Groups:
     # --- Members ----------------------------------------------------------------------------------
 
     def check(self, pattern: str, place: GroupPlace) -> None:
-        """Raise GroupDiffers or LogUnavailable if a member cannot join; the group is open."""
+        """Raise an error if a member cannot join; the group is open.
+
+        It is GroupDiffers, GroupElsewhere, GroupDamaged or LogUnavailable.
+        """
         group = self._groups.get(place.name)
         if group is not None:
             known, is_ordered = group.pattern, group.is_ordered
@@ -215,10 +225,12 @@ class Groups:
     ) -> None:
         """Make a session a member; call `then` when the group is stored, before its first message.
 
-        If it cannot be stored, `then` is called too, and the session is no member.
+        A new group is stored when the time at which it begins is looked up. If it cannot be stored,
+        `then` is called too, and the session is no member.
         The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
         """
-        group = self._groups.get(place.name) or self._start(session, pattern, place)
+        known = self._groups.get(place.name)
+        group = known or self._start(session, pattern, place)
         self._follow(group)
         self._groups[place.name] = group
         member = Member(session, group, pattern, group.next_number())
@@ -230,12 +242,12 @@ class Groups:
             group.joining -= 1
             if session.memberships.get(place.name) is not member:
                 return  # it has left meanwhile
-            if error is not None:
+            if error is not None or group.is_removed:
                 del session.memberships[place.name]
                 then()
                 return
             group.members[member] = None
-            group.awaits_join = group.is_ordered and bool(group.ledger.leased)
+            group.awaits_move = group.is_ordered and bool(group.ledger.leased)
             if self._store.is_shared:
                 self._start_sweeper()  # it stores the state again, also if there are no messages
             then()
@@ -253,6 +265,8 @@ class Groups:
                 self._save(group)
         else:
             stored(None)
+        if known is None and group.start_us is not None:
+            self._look_up(group, group.start_us)
 
     def _start(self, session: Session, pattern: str, place: GroupPlace) -> Group:
         """Bring a group into memory, with the state it was stored with or a new one."""
@@ -273,8 +287,9 @@ class Groups:
         group.owner = session.topic_owner
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
-            us = start.us if isinstance(start, AtTime) else self._clock.now_us() - start.us
-            self._look_up(group, max(us, 0))
+            now_us = self._clock.now_us()
+            us = max(start.us if isinstance(start, AtTime) else now_us - start.us, 0)
+            group.start_us = us if us <= now_us else None
         return group
 
     def _first(self, start: Start | None, pattern: str, number: int) -> int:
@@ -295,14 +310,11 @@ class Groups:
                 return partition.next_offset
 
     def _look_up(self, group: Group, timestamp_us: int) -> None:
-        if timestamp_us > self._clock.now_us():
-            return
-        group.is_looking_up = True
         places: list[int] = []
         partitions = dict(self._reader.partitions)
 
         def find(number: int) -> None:
-            if not group.is_removed:
+            if not group.is_removed and group.start_us is not None:
                 partitions[number].reader.find_time(timestamp_us, partial(found, number))
 
         def found(number: int, offset: int | LogError) -> None:
@@ -315,10 +327,10 @@ class Groups:
             else:
                 place = place_of(number, offset)
             places.append(min(place, group.ledger.next_beside(place)))
-            if len(places) == len(partitions):
-                group.is_looking_up = False
+            if len(places) == len(partitions) and group.start_us is not None:  # it was not reset
+                group.start_us = None
                 group.ledger.reset(*places)
-                self._changed(group)
+                self._save(group)
                 self._delivery.wake(group)
 
         for number in partitions:
@@ -387,6 +399,7 @@ class Groups:
         """
         self._delivery.is_stopped = True
         self._late.flush()
+        self._damaged.flush()
         self._dead_letters.dead.flush()
 
     def settled(self) -> None:
@@ -442,7 +455,7 @@ class Groups:
         late = group.ledger.expire(now)
         for member in group.members:
             if member in late:
-                member.is_late = True
+                member.set_late(is_late=True)
             elif member.is_late and not member.answers and _reads(member):
                 self.acknowledgments.is_in_time(member)
         if late:
@@ -467,17 +480,23 @@ class Groups:
     ) -> None:
         """Store a group; call `then` when it is stored, or with what went wrong.
 
-        Release it if nothing uses it.
+        Release it if nothing uses it. A group that does not know yet where it begins is stored
+        later: after a restart, it would begin elsewhere.
         """
         if group.is_removed:
-            then(NoSuchGroup(group.name))
+            self._refuse(group, then)
+            return
+        if group.start_us is not None:
+            self._dirty.pop(group, None)
+            group.on_stored.append(then)
             return
         if group.is_saving:
             self._dirty[group] = None
             self._start_sweeper()
             return
         self._dirty.pop(group, None)
-        changes, lost = group.ledger.changes, group.lost
+        ledger, lost = group.ledger, group.lost
+        changes = ledger.changes
         is_used = self._store.is_shared and bool(group.members or group.joining)
         is_due = is_used and self._clock.monotonic() >= group.stored_at + GROUP_OWNER_SECONDS
         is_stored = changes == group.saved_changes and is_used == group.is_used
@@ -490,6 +509,9 @@ class Groups:
 
         def saved(error: Exception | None) -> None:
             group.is_saving = False
+            if group.is_removed:
+                self._refuse(group, then)
+                return
             if error is None:
                 group.saved_changes = changes
                 group.is_used = is_used
@@ -512,7 +534,24 @@ class Groups:
             elif not group.members and group.saved_changes < 0:
                 self._remove(group)  # it was never stored, and no client uses it
 
-        self._store.save(self._state(group, lost, is_used=is_used), saved)
+        self._slices.start(self._store_copy(group, lost, saved, is_used=is_used))
+
+    def _store_copy(
+        self, group: Group, lost: int, then: Callable[[Exception | None], None], *, is_used: bool
+    ) -> Iterator[None]:
+        """Store the state that a group has now; it may change meanwhile."""
+        snapshot = group.ledger.snapshot()
+        yield from snapshot.build()
+        if group.is_removed:  # the store would have it again
+            then(NoSuchGroup(group.name))
+        else:
+            self._store.save(self._state(group, snapshot, lost, is_used=is_used), then)
+
+    def _refuse(self, group: Group, then: Callable[[Exception | None], None]) -> None:
+        """Call all that wait until a group is stored, because it was removed."""
+        waiting, group.on_stored = group.on_stored, []
+        for each in (*waiting, then):
+            each(NoSuchGroup(group.name))
 
     def _give_up(self, group: Group, error: GroupElsewhere) -> None:
         """Leave a group to another node: members are disconnected, so that they go there."""
@@ -524,14 +563,14 @@ class Groups:
         """Store a group again, behind a store that is under way."""
         group.on_stored.append(lambda _: self._save(group, then))
 
-    def _state(self, group: Group, lost: int, *, is_used: bool) -> GroupState:
+    def _state(self, group: Group, snapshot: Snapshot, lost: int, *, is_used: bool) -> GroupState:
         """Return what is stored of a group.
 
         A new group begins behind messages that may not be in the log yet. If they are never
         committed, the next process of this node assigns their offsets to other messages.
         """
-        positions = group.ledger.positions
-        progress = group.ledger.progress(is_ordered=group.is_ordered, is_used=is_used)
+        positions = dict(snapshot.positions)
+        progress = snapshot.progress(is_ordered=group.is_ordered, is_used=is_used)
         node = self._node
         end = self._reader.partitions[node].reader.end
         if self._store.is_shared and positions.get(node, 0) > end:
@@ -555,7 +594,7 @@ class Groups:
         ledger = group.ledger
         if (
             not group.members
-            and not group.is_looking_up
+            and group.start_us is None
             and not group.is_burying
             and not group.redrives
             and not group.leaving
@@ -588,7 +627,9 @@ class Groups:
             for member in group.members:
                 if not member.answers:
                     member.take_acknowledged(self._clock.monotonic())
-            if group.is_saving:
+            if group.start_us is not None:  # its first subscription was not confirmed
+                stored()
+            elif group.is_saving:
                 self._save_behind(group, stored)
             else:
                 self._save(group, stored)
@@ -610,7 +651,7 @@ class Groups:
         return [(member.session, member.group.ledger.held_by(member)) for member in members]
 
     def _change(self, name: str) -> Group:
-        """Return a group that is open, in memory; raise NoSuchGroup or LogUnavailable."""
+        """Return a group that is open, in memory; raise an error as `redrive` does."""
         group = self._groups.get(name)
         if group is None:
             state = self._known(name)
@@ -631,10 +672,11 @@ class Groups:
         """Let a group that is open go on at an offset of each partition; others keep theirs.
 
         Return where it goes on: not before the first message of a partition, nor behind the last.
-        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
-        LogUnavailable.
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
+        GroupDamaged or LogUnavailable.
         """
         group = self._change(name)
+        group.start_us = None
         reader = self._reader
         group.ledger.reset(
             *(
@@ -650,8 +692,8 @@ class Groups:
     def redrive(self, name: str, then: Callable[[Redriven | Exception], None]) -> None:
         """Deliver the dead letters of a group that is open again, those that are in the log.
 
-        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere or
-        LogUnavailable.
+        Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
+        GroupDamaged or LogUnavailable.
         """
         group = self._change(name)
 
@@ -682,7 +724,7 @@ class Groups:
         Raise NoSuchGroup, GroupElsewhere or LogUnavailable.
         """
         group = self._groups.get(name)
-        if group is None:
+        if group is None and not isinstance(self._opened.get(name), GroupDamaged):
             state = self._known(name)
             if state is None:
                 raise NoSuchGroup(name)

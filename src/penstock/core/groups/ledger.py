@@ -37,13 +37,14 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from penstock.core.groups.places import offset_of, partition_of
+from penstock.core.groups.snapshots import LeasedRows, Snapshot
 from penstock.limits import (
     GROUP_ACK_WAIT_SECONDS,
     GROUP_DEAD_MAX,
     GROUP_DELIVERIES_MAX,
     GROUP_UNACKED_DEFAULT,
 )
-from penstock.ports import GroupProgress, PendingRun
+from penstock.ports import PendingRun
 
 __all__ = ["Failure", "GroupSettings", "Lease", "Ledger"]
 
@@ -164,13 +165,10 @@ class Lease:
                 if self._done is None or not self._done[index]:
                     yield self.base + row
 
-    def runs(self) -> Iterator[PendingRun]:
-        """Yield the leased offsets as runs without gaps."""
-        rows = self.rows
-        if self._done is None and rows[-1] - rows[0] + 1 == len(rows):
-            yield PendingRun(self.base + rows[0], len(rows), self.failures)
-        else:
-            yield from _runs((offset, self.failures) for offset in self.offsets())
+    def copied(self) -> LeasedRows:
+        """Return the messages that are leased now; there is one."""
+        done = None if self._done is None else bytes(self._done)
+        return LeasedRows(self.base, self.rows, done, self.failures)
 
 
 class _Holding:
@@ -199,6 +197,7 @@ class Ledger:
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
+        self.deferred: dict[int, int] = {}  # offsets that wait for some time first, the same way
         self.buried: OrderedDict[int, Failure] = OrderedDict()
         """Offsets whose dead letters are not in the log yet."""
         self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
@@ -223,7 +222,7 @@ class Ledger:
     @property
     def unacked(self) -> int:
         """Messages that were given out and are not done."""
-        return self.leased + len(self.waiting) + len(self.buried)
+        return self.leased + len(self.waiting) + len(self.deferred) + len(self.buried)
 
     def held_by(self, member: Hashable) -> int:
         """Return the number of messages that a member has."""
@@ -246,7 +245,8 @@ class Ledger:
         waiting: Iterable[int] = self.waiting
         if len(found) == 1:  # there may be many
             waiting = () if self.first_waiting is None else (self.first_waiting,)
-        for offsets in ((lease.lowest for lease in self._leases), waiting, self.buried):
+        leased = (lease.lowest for lease in self._leases)
+        for offsets in (leased, waiting, self.deferred, self.buried):
             for offset in offsets:
                 number = partition_of(offset)
                 if offset < found.get(number, offset + 1):
@@ -261,23 +261,31 @@ class Ledger:
             heapq.heappop(order)
         return order[0] if order else None
 
-    def waiting_in(self, first: int, end: int) -> list[int]:
-        """Return the offsets of a range that wait, in order."""
-        return sorted(offset for offset in self.waiting if first <= offset < end)
+    def waiting_in(self, first: int, end: int, *, count: int) -> list[int]:
+        """Return the first offsets of a range that wait, in order, `count` at most."""
+        order = self._order
+        found: list[int] = []
+        below: list[int] = []
+        last = -1
+        while order and order[0] < end and len(found) < count:
+            offset = heapq.heappop(order)
+            if offset in self.waiting and offset != last:
+                (below if offset < first else found).append(offset)
+                last = offset
+        for offset in (*below, *found):
+            heapq.heappush(order, offset)
+        return found
 
-    def progress(self, *, is_ordered: bool, is_used: bool = False) -> GroupProgress:
-        """Return the state that is stored; `is_used` tells whether the group has members."""
-        pending = [run for lease in self._leases for run in lease.runs()]
-        pending += _runs(sorted(self.waiting.items()))
-        pending += _runs(sorted((offset, each.failures) for offset, each in self.buried.items()))
-        nexts = {number: offset_of(offset) for number, offset in self._next.items()}
-        return GroupProgress(
-            next=nexts.get(0, 0),
-            pending=tuple(pending),
+    def snapshot(self) -> Snapshot:
+        """Return a copy of what is stored."""
+        return Snapshot(
+            nexts={number: offset_of(offset) for number, offset in self._next.items()},
+            leased=[lease.copied() for lease in self._leases],
+            offsets=[
+                self.waiting | self.deferred,
+                {offset: each.failures for offset, each in self.buried.items()},
+            ],
             dead=tuple(self.dead),
-            ordered=is_ordered,
-            partitions={} if nexts.keys() == {0} else nexts,
-            used=is_used,
         )
 
     # --- Delivery ---------------------------------------------------------------------------------
@@ -316,14 +324,32 @@ class Ledger:
             if base + row not in self.waiting:
                 self._wait(base + row, 0, "")
 
+    def defer(self, offset: int, failures: int) -> None:
+        """Let a message wait that is not delivered before `resume_deferred`."""
+        if self.waiting.pop(offset, None) is None:
+            self.changes += 1
+        self.deferred[offset] = failures
+
+    def resume_deferred(self) -> None:
+        """Let deferred messages be delivered again."""
+        for offset, failures in self.deferred.items():
+            self.waiting[offset] = failures
+            heapq.heappush(self._order, offset)
+        self.deferred.clear()
+
     def drop_waiting(self, first: int, end: int) -> int:
         """Give up waiting messages of a range that cannot be read; return how many are lost.
 
         Redriven messages do not count as lost: their dead letters are in the log.
         """
         lost = 0
-        for offsets in (self.waiting, self.buried):
-            for offset in [each for each in offsets if first <= each < end]:
+        for offsets in (self.waiting, self.deferred, self.buried):
+            of_range: Iterable[int] = range(first, end)
+            if end - first > len(offsets):
+                of_range = [each for each in offsets if first <= each < end]
+            for offset in of_range:
+                if offset not in offsets:
+                    continue
                 del offsets[offset]
                 lost += offset not in self._redriven
                 self._redriven.discard(offset)
@@ -496,19 +522,8 @@ class Ledger:
             self._end(lease)
         self._redriven.clear()
         self.waiting.clear()
+        self.deferred.clear()
         self._order.clear()
         self.buried.clear()
         self._next.update((partition_of(offset), offset) for offset in offsets)
         self.changes += 1
-
-
-def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
-    """Return offsets with their failures, in order, as runs without gaps."""
-    runs: list[PendingRun] = []
-    for offset, failures in pairs:
-        last = runs[-1] if runs else None
-        if last and last.first + last.size == offset and last.failures == failures:
-            runs[-1] = PendingRun(last.first, last.size + 1, failures)
-        else:
-            runs.append(PendingRun(offset, 1, failures))
-    return runs

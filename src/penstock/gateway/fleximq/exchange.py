@@ -204,13 +204,16 @@ class Exchange:
             return False
         return True
 
-    def _acknowledge(self, session: Session, message: Message, path: str) -> None:
-        """Process the acknowledgment of messages of a group; it is not kept in the log."""
+    def _acknowledge(self, session: Session, message: Message, path: str) -> bool:
+        """Process the acknowledgment of messages of a group; return False if it is refused.
+
+        It is not kept in the log, except with other entries of a NOTIF.
+        """
         try:
             count = acknowledge(self._broker, session, path=path, payload=message.payload)
         except InvalidAcknowledgment as error:
             self._replies.refuse(message, StatusCode.BAD_REQUEST, str(error))
-            return
+            return False
         identifier = frames.reqrep_id(message)
         if message.type is MessageType.REQ and identifier is not None:
             payload = messagepack.encode({"messages": count})
@@ -218,6 +221,7 @@ class Exchange:
             self._replies.write(
                 frames.answer(StatusCode.OK, payload, client_id=number, identifier=identifier)
             )
+        return True
 
     def request_failed(self, identifier: str, failure: Failure) -> None:
         """See core.requests.Requester."""
@@ -303,15 +307,21 @@ class Exchange:
     # --- NOTIF, PUB and BCAST -----------------------------------------------------------------
 
     def notify(self, session: Session, message: Message) -> None:
-        """Deliver a NOTIF to each client it names; the broker takes acknowledgments only."""
-        for entry in _entries(message):
-            if entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS:
-                self._acknowledge(session, message, entry.path)
-                return
-        entries = [entry for entry in _entries(message) if entry.client_id != ClientId.BROKER]
-        for path in {entry.path for entry in _entries(message)}:
+        """Deliver a NOTIF to each client it names; the broker takes acknowledgments only.
+
+        A NOTIF with a path that the client may not request, or with an invalid acknowledgment, is
+        not delivered.
+        """
+        entries = [entry for entry in _entries(message) if not _is_acknowledgment(entry)]
+        for path in {entry.path for entry in entries}:
             if not self._may(session, message, Action.REQUEST, path_name(path)):
                 return
+        for entry in filter(_is_acknowledgment, _entries(message)):
+            if not self._acknowledge(session, message, entry.path):
+                return
+        if not entries:
+            return
+        entries = [entry for entry in entries if entry.client_id != ClientId.BROKER]
         nodes = nodes_of(self._broker, (entry.client_id for entry in entries))
         if self._append(session, message, nodes):
             self._deliver_routed(message, entries, among=None)
@@ -433,6 +443,10 @@ class Exchange:
 
 def _serves(target: Session, path: str) -> bool:
     return is_allowed(target.principal, Action.SERVE, path_name(path))
+
+
+def _is_acknowledgment(entry: Routing) -> bool:
+    return entry.client_id == ClientId.BROKER and entry.path in ACKNOWLEDGMENTS
 
 
 def _entries(message: Message) -> tuple[Routing, ...]:

@@ -218,17 +218,17 @@ class FleximqGateway(Gateway):
         elif packet.type is MessageType.JOIN:
             self._join(packet)
         elif self.session is not None:
-            if packet.type in _MESSAGES and not self._within_rate(len(packet.payload)):
+            if packet.type in _MESSAGES and not self._within_rate():
                 self.refuse_publish(packet, self.rate_error())
             else:
                 self._process(self.session, packet)
 
-    def _within_rate(self, size: int) -> bool:
+    def _within_rate(self) -> bool:
         """Count a message that is not in a batch; return False if it is above the rate limit."""
         if self.is_above_rate():
             return False
         if self.session is not None:
-            self.take_rates(self.session, 1, size)
+            self.take_rates(self.session, 1, self.packet_bytes)
         return True
 
     def refuse_publish(self, packet: Message, error: PeerError | CallerError) -> None:
@@ -458,7 +458,10 @@ class FleximqGateway(Gateway):
 
     def _subscribed(self, message: Message, error: PeerError | None) -> None:
         if error is not None:
-            self._replies.refuse(message, StatusCode.SUBSCRIPTION_FAILED, str(error))
+            status = StatusCode.SUBSCRIPTION_FAILED
+            if error.is_temporary:
+                status = StatusCode.SERVICE_UNAVAILABLE
+            self._replies.refuse(message, status, str(error))
 
     def _publish_routed(self, session: Session, message: Message, topic: str) -> None:
         def decided(error: PeerError | None) -> None:

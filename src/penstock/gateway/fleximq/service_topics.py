@@ -142,7 +142,9 @@ class ServiceTopics:
         self._remember(token, number, identifier, path)
         try:
             broker.topics.intern_for(self.reply_topic, "")  # Rheos servers need that it exists
-            self._publish(f"{SERVE_PREFIX}{path_name(path)}", value, requester.topic_owner)
+            topic = f"{SERVE_PREFIX}{path_name(path)}"
+            broker.intern_topic(requester, topic)
+            self._publish(topic, value)
         except (LogUnavailable, CallerError) as error:
             self._take(number, identifier)
             return Outcome(StatusCode.SERVICE_UNAVAILABLE, str(error))
@@ -311,17 +313,14 @@ class ServiceTopics:
     def reply(self, topic: str, reply: ServiceReply, owner: str) -> None:
         """Publish an answer; if that cannot be, the requester gets none."""
         try:
-            self._publish(topic, reply.encode(), owner)
+            self._broker.topics.intern_for(topic, owner)  # it may have been deleted meanwhile
+            self._publish(topic, reply.encode())
         except (LogUnavailable, CallerError):
             self._broker.services.invalid += 1
 
-    def _publish(self, topic: str, value: bytes, owner: str) -> None:
-        """Publish a message of the broker; a new topic is charged to `owner`.
-
-        Raise LogUnavailable or TopicTableFull.
-        """
+    def _publish(self, topic: str, value: bytes) -> None:
+        """Publish a message of the broker to a topic that exists; raise LogUnavailable."""
         broker, batch = self._broker, self._batch
-        broker.topics.intern_for(topic, owner)
         header = Header(topic=topic)
         payload = fleximq.wrap_value(value)
         frame = fleximq.encode(Message(MessageType.PUB, ClientId.BROKER, header, payload))

@@ -27,9 +27,9 @@ _LOOK_SECONDS: Final = 1.0
 class _Publication:
     """One call of `publish`: portions in order; after one has failed no more are accepted."""
 
-    def __init__(self, owner: str, *, topics_max: int) -> None:
+    def __init__(self, owner: str, quota: Quota | None = None) -> None:
         self.owner = owner
-        self.topics_max = topics_max
+        self.quota = quota
         self._changed = threading.Condition()
         self._portions = 0
         self._bytes = 0
@@ -43,20 +43,20 @@ class _Publication:
             if self.error is not None:
                 return False
             self._portions += 1
-            self._bytes += rows.value_bytes
+            self._bytes += rows.held_bytes
             return True
 
     def _has_room(self, rows: Prepared) -> bool:
         return not self._portions or (
             self._portions < SINK_WINDOW_GROUPS
-            and self._bytes + rows.value_bytes <= SINK_WINDOW_BYTES
+            and self._bytes + rows.held_bytes <= SINK_WINDOW_BYTES
         )
 
     def settled(self, rows: Prepared) -> None:
         """Count a portion as settled: it is safe, or has failed."""
         with self._changed:
             self._portions -= 1
-            self._bytes -= rows.value_bytes
+            self._bytes -= rows.held_bytes
             self._changed.notify()
 
     def fail(self, error: PenstockError) -> None:
@@ -110,8 +110,7 @@ class Publisher:
         if quota is not None:
             limit = self._within if quota.is_limited else self._counted
             portions = limit(quota, portions)
-        topics_max = 0 if quota is None else quota.limits.topics_max
-        publication = _Publication(owner, topics_max=topics_max)
+        publication = _Publication(owner, quota)
         with self.memory.draw(Purpose.FLIGHT, SINK_WINDOW_BYTES):
             return self._publish_all(publication, portions)
 
@@ -153,7 +152,7 @@ class Publisher:
         """Count portions for a principal without limits."""
         for rows in portions:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(quota.take, len(rows), rows.value_bytes)
+                self._loop.call_soon_threadsafe(quota.take, len(rows), rows.data_bytes)
             yield rows
 
     async def _admit(self, quota: Quota, rows: Prepared) -> None:
@@ -163,7 +162,7 @@ class Publisher:
             if isinstance(error, TooManyStoredBytes):
                 raise error
             await asyncio.sleep(quota.wait_seconds())
-        quota.take(len(rows), rows.value_bytes)
+        quota.take(len(rows), rows.data_bytes)
 
     def _post(self, publication: _Publication, rows: Prepared) -> None:
         try:
@@ -187,7 +186,7 @@ class Publisher:
             return
         try:
             receipt = self._broker.publish_prepared(
-                rows, owner=publication.owner, topics_max=publication.topics_max
+                rows, owner=publication.owner, quota=publication.quota
             )
         except PenstockError as error:
             publication.fail(error)

@@ -24,7 +24,7 @@ from penstock.storage.rows import check_column
 from penstock.storage.schema import ROWS_SCHEMA
 from penstock.topic_names import check_topic_name
 
-__all__ = ["RowCheck", "check_columns", "whole"]
+__all__ = ["RowCheck", "check_columns", "expanded_bytes", "whole"]
 
 _NEEDED = ("topic", "value")
 _ACCEPTED = (
@@ -191,12 +191,34 @@ def _is_refused(kind: pa.DataType) -> bool:
     )
 
 
+def expanded_bytes(batch: pa.RecordBatch) -> int:
+    """Return the memory that a whole batch needs without dictionaries, about."""
+    return sum(_expanded_bytes(column) for column in batch.columns)
+
+
+def _expanded_bytes(column: pa.Array) -> int:
+    kind = column.type
+    if pa.types.is_dictionary(kind) and _has_length(kind.value_type):
+        return int(column.nbytes) + _words_bytes(column)
+    if _has_entries(kind):
+        return int(column.nbytes) + _expanded_bytes(column.values)
+    if pa.types.is_struct(kind):
+        return sum(_expanded_bytes(column.field(each)) for each in range(kind.num_fields))
+    return int(column.nbytes)
+
+
+def _words_bytes(column: pa.DictionaryArray) -> int:
+    """Return the bytes of all rows of a column of words, without the dictionary."""
+    sizes = pc.cast(pc.binary_length(column.dictionary), pa.int64())
+    size: int = pc.sum(pc.take(sizes, column.indices)).as_py() or 0
+    return size
+
+
 def _check_expansion(name: str, column: pa.Array, count: int) -> None:
     """Raise BadRows if a cast would need far more memory than the column has bytes."""
     kind = column.type
     if pa.types.is_dictionary(kind) and _has_length(kind.value_type):
-        sizes = pc.cast(pc.binary_length(column.dictionary), pa.int64())
-        size = pc.sum(pc.take(sizes, column.indices)).as_py() or 0
+        size = _words_bytes(column)
         if size > SINK_EXPANDED_BYTES_MAX:
             problem = f"expanded it has {size} bytes, allowed are {SINK_EXPANDED_BYTES_MAX}"
             raise BadRows(name, problem)

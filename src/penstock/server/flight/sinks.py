@@ -38,7 +38,7 @@ from penstock.ports import PartitionRange, Prepared, Storage
 from penstock.ports.selection import Selection
 from penstock.protocols import FLIGHT
 from penstock.server.flight.publisher import Publisher
-from penstock.server.flight.rows import RowCheck, check_columns
+from penstock.server.flight.rows import RowCheck, check_columns, expanded_bytes
 from penstock.server.flight.sink_files import Publishing, SinkFiles, Task, WriterState
 
 __all__ = ["Sinks"]
@@ -126,7 +126,7 @@ class Sinks:
         """Yield the batches; each is drawn from the memory budget until the next is wanted."""
         memory = self._publisher.memory
         for batch in batches:
-            with memory.draw(Purpose.FLIGHT, batch.nbytes, principal=principal.name):
+            with memory.draw(Purpose.FLIGHT, expanded_bytes(batch), principal=principal.name):
                 yield batch
 
     def abort(self, request: AbortEpoch, principal: Principal) -> None:
@@ -263,9 +263,10 @@ class Sinks:
             for rows in self._files.read(writer, task):
                 left = rows.slice(min(skip, len(rows)))
                 skip -= len(rows) - len(left)
-                yield from self._storage.prepare(
-                    left, sender=writer, client=client, source=FLIGHT, correlation=correlation
-                )
+                with self._publisher.memory.draw(Purpose.FLIGHT, rows.nbytes):
+                    yield from self._storage.prepare(
+                        left, sender=writer, client=client, source=FLIGHT, correlation=correlation
+                    )
 
     def _client(self, writer: str) -> int:
         with self._lock:

@@ -258,7 +258,8 @@ class QuotaUse(Struct, frozen=True):
 
     `stored_bytes` are those of its messages in the log. `topics` are those that it created; topics
     of clients without credentials are counted by address, and not here. `reached` says how often
-    its clients were at the limit of `connections`, `messages`, `bytes` or `stored_bytes`.
+    its clients were at the limit of `connections`, `messages`, `bytes`, `stored_bytes` or
+    `topics`.
     """
 
     principal: str

@@ -12,6 +12,8 @@ from penstock.core.quotas import Quota
 from penstock.ports import Storage
 from penstock.server.flight.read_counts import ReadCounts
 from penstock.server.group_lag import GroupLag
+from penstock.server.http.schemas import Group
+from penstock.server.http.shared_read import SharedRead
 from penstock.server.recent_refusals import RefusalCount
 from penstock.storage.memory import MemoryLog
 
@@ -70,6 +72,8 @@ class HttpContext:
     """Client number of messages published over HTTP; 0 until the first one."""
 
     group_lag: GroupLag = dataclasses.field(init=False)
+    group_reads: SharedRead[list[Group]] = dataclasses.field(default_factory=SharedRead)
+    """Reads the states of all consumer groups."""
 
     def __post_init__(self) -> None:
         self.group_lag = GroupLag(self.storage)

@@ -4,6 +4,7 @@ from typing import Final
 
 from penstock.errors import (
     AuthenticationFailed,
+    GroupDamaged,
     GroupDiffers,
     GroupElsewhere,
     HookRefused,
@@ -56,6 +57,7 @@ _STATUS: Final[dict[type[PenstockError], int]] = {
     InvalidPattern: 400,
     NoSuchTopic: 404,
     NoSuchGroup: 404,
+    GroupDamaged: 500,
     GroupDiffers: 409,
     GroupElsewhere: 409,
     NoHistory: 409,

@@ -153,14 +153,13 @@ def readable_topics(group: Group, principal: Principal) -> list[TopicLag]:
 async def groups_of(context: HttpContext) -> list[Group]:
     """Return all consumer groups by name; a thread reads them, because that may block."""
     storage = context.storage
-    bounds = storage.bounds()
 
     def read() -> list[Group]:
         states = storage.groups.all()
-        lags = context.group_lag.of(states, bounds)
+        lags = context.group_lag.of(states, storage.bounds())
         return [_group(state, lags[name], node=storage.partition) for name, state in states.items()]
 
-    found = await asyncio.to_thread(read)
+    found = await context.group_reads.get(read)
     groups = context.broker.groups
     if groups is None:
         return found

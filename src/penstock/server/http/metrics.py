@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 import penstock
 from penstock.core.access import Principal
 from penstock.core.histogram import Histogram
+from penstock.core.quotas import QUOTAS
 from penstock.core.stalls import STALL_BOUNDS_SECONDS
 from penstock.limits import METRICS_GROUP_TOPICS_MAX, METRICS_GROUPS_MAX, METRICS_REASONS_MAX
 from penstock.memory import SHARES
@@ -158,7 +159,7 @@ class _BrokerCollector(Collector):
             "quota_reached",
             "How often the clients of a principal were at a quota.",
             "quota",
-            {name: reached[name] for name in ("connections", "messages", "bytes", "stored_bytes")},
+            {name: reached[name] for name in QUOTAS},
         )
         yield _gauges(
             "stored_bytes",

@@ -53,7 +53,8 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
     if broker.delivery.traces is not None:
         _add_context(headers)
     topic = message.topic
-    _utf8(topic, "topic")
+    key = None if message.key is None else _utf8(message.key, "key")
+    size = len(_utf8(topic, "topic")) + len(value) + len(key or b"") + _size(headers)
     check_topic_name(topic)
     authorize(principal, Action.PUBLISH, topic)
     if broker.hooks.watch(HTTP, topic):
@@ -67,14 +68,13 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
             value_is_text=is_text,
         )
         await _ask(context, event)
-    _take_quota(broker, principal, len(value))
+    _take_quota(broker, principal, size)
     digest = await _digest(broker, principal, topic)
     first = None if digest is None else broker.deduplication.find(digest, topic)
     if first is not None:
         return await _answer(context, topic, first, is_duplicate=True)
     if not context.client:
         context.client = broker.sessions.next_number()
-    key = None if message.key is None else _utf8(message.key, "key")
     rows = await asyncio.to_thread(
         _prepare,
         context.storage,
@@ -94,9 +94,7 @@ async def publish(context: HttpContext, principal: Principal, message: Message) 
         if first is not None:
             return await _answer(context, topic, first, is_duplicate=True)
     owner = topic_owner(principal, PEER.get())
-    receipt = broker.publish_prepared(
-        rows, owner=owner, topics_max=principal.quota.limits.topics_max
-    )
+    receipt = broker.publish_prepared(rows, owner=owner, quota=principal.quota)
     broker.counters.messages_received_by_http += 1
     if digest is not None:
         broker.deduplication.add(digest, receipt, owner)
@@ -183,8 +181,7 @@ def _value(message: Message) -> tuple[bytes, bool]:
 
 def _headers(message: Message) -> list[tuple[str, bytes]]:
     headers = [(key, _utf8(value, "headers")) for key, value in message.headers.items()]
-    size = sum(len(_utf8(key, "headers")) + len(value) for key, value in headers)
-    if len(headers) > MESSAGE_HEADERS_MAX or size > MESSAGE_HEADERS_BYTES_MAX:
+    if len(headers) > MESSAGE_HEADERS_MAX or _size(headers) > MESSAGE_HEADERS_BYTES_MAX:
         problem = (
             f"headers: expected at most {MESSAGE_HEADERS_MAX} of at most "
             f"{MESSAGE_HEADERS_BYTES_MAX} bytes together"
@@ -194,6 +191,10 @@ def _headers(message: Message) -> list[tuple[str, bytes]]:
         if is_reserved_header(key):
             raise ReservedHeader(key)
     return headers
+
+
+def _size(headers: list[tuple[str, bytes]]) -> int:
+    return sum(len(_utf8(key, "headers")) + len(value) for key, value in headers)
 
 
 def _add_context(headers: list[tuple[str, bytes]]) -> None:

@@ -98,6 +98,8 @@ class ArrowLog:
         """Result of the recovery at opening."""
         self._state = recovered.state
         self.log_id = recovered.state.log_id
+        times = [segment.last_us for segment in recovered.segments if segment.last_us is not None]
+        self.last_us = max(times, default=None)
         self.partition, self.partitions = partition, (partition,)
         self.groups = GroupOffsets(data)
         self._catalog = Catalog(

@@ -122,6 +122,7 @@ class KafkaLog:
         )
         try:
             next_offset = self._committer.open()
+            self.last_us = own.last_us
         except BaseException:
             self._disconnect()
             raise
@@ -520,5 +521,6 @@ def _block_limits(record_bytes_max: int) -> BlockLimits:
         rows_max,
         bytes_max,
         value_bytes_max=record_bytes_max - taken - MESSAGE_HEADERS_BYTES_MAX,
+        row_group_bytes_max=record_bytes_max - KAFKA_NAMES_BYTES,
         value_limit="which do not fit into a record of Kafka (max.message.bytes of the topic)",
     )

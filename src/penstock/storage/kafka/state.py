@@ -27,7 +27,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from penstock.errors import GroupElsewhere
+from penstock.errors import GroupDamaged, GroupElsewhere
 from penstock.limits import (
     GROUP_OWNER_SILENT_SECONDS,
     GROUPS_PER_PRINCIPAL_MAX,
@@ -39,7 +39,13 @@ from penstock.limits import (
 )
 from penstock.ports import GroupProgress, GroupState, GroupSummary, Subscription
 from penstock.ports.nodes import Followed
-from penstock.storage.group_offsets import check_group_count, check_group_name, owner_of, updated
+from penstock.storage.group_offsets import (
+    check_group_count,
+    check_group_name,
+    decoded,
+    owner_of,
+    updated,
+)
 from penstock.storage.kafka.client import Connection, RecordReader, RecordsRemoved, failure
 from penstock.storage.kafka.session_records import SessionRecords
 
@@ -546,13 +552,14 @@ class KafkaGroups:
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        self._refresh()
-        found = self._state.load(GROUP + group, GroupState)
-        return None if found is None else self._seen(found)
+        self._state.refresh_all()  # what was read before may lack the group, or its last state
+        value = self._state.get(GROUP + group)
+        return None if value is None else self._seen(decoded(group, value))
 
     def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
-        self._refresh()
+        with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
+            self._state.refresh_all()
         found = {}
         for name, value in sorted(self._state.values(GROUP).items()):
             state = _decode(value, GroupState)
@@ -578,16 +585,14 @@ class KafkaGroups:
             state, progress=msgspec.structs.replace(progress, used=False, node=-1, process="")
         )
 
-    def _refresh(self) -> None:
-        with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
-            self._state.refresh_all()
-
     def forget(self, group: str) -> None:
         """See ports.ConsumerGroups."""
-        before = self.load(group)
-        if before is not None:
+        with contextlib.suppress(GroupDamaged):
+            before = self.load(group)
+            if before is None:
+                return
             self._check_node(before)
-            self._state.put(GROUP + group, None)
+        self._state.put(GROUP + group, None)
 
 
 class KafkaStoredCounts:

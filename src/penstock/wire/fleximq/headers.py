@@ -24,6 +24,7 @@ from penstock.wire.fleximq.packets import (
     ApiKeyAuth,
     Auth,
     BasicAuth,
+    ClientId,
     Header,
     KeepAlive,
     MessageType,
@@ -371,6 +372,9 @@ def _routing(data: bytes, message_type: MessageType, *, strict: bool) -> tuple[R
 
 def _routing_entry(data: bytes, message_type: MessageType, *, strict: bool) -> Routing:
     fields = _fields(data, _ROUTING_FIELDS, InvalidRouting, "a routing entry", strict=strict)
+    if message_type is MessageType.REQ and "client_id" not in fields and not strict:
+        # A request to a service by its path alone; section 5.1.4 needs it only "where expected".
+        return Routing(ClientId.BROKER, _string(fields, "path", InvalidRouting))
     client_id = _unsigned(fields, "client_id", U32_MAX, InvalidRouting)
     if message_type is MessageType.REP and "path" not in fields:
         return Routing(client_id, "")  # section 3.3: "Path might be omitted" in a response

@@ -4,6 +4,7 @@ import base64
 import json
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -15,6 +16,7 @@ from tests.support.commands import Commands
 from tests.support.live import LiveBroker, Peer
 from tests.support.running import Running, run
 
+PLACE = ("partition", "offset", "message_id", "broker_time")
 VALUES = [b"21.5", b"a\tb\x1b[2J\xff", "ü☂".encode(), b""]
 
 
@@ -74,13 +76,15 @@ def test_json_has_what_the_protocol_says(commands: Commands, broker: LiveBroker)
     arguments = ("plant/#", "--replay", "earliest", "--count", 2, "--json")
     first, second = map(json.loads, history(commands, broker, *arguments))
     assert first.pop("sender").isdigit()
+    assert datetime.fromisoformat(first.pop("broker_time")).tzinfo is not None
+    assert uuid.UUID(first.pop("message_id")).version == 8
     assert first == {
         "topic": "plant/a", "value": "21.5", "timestamp": "2023-11-14T22:13:20.000000Z",
         "headers": [
             {"key": "source", "value": "shop"},
             {"key": "raw", "value": "/w==", "encoding": "base64"},
         ],
-        "protocol": "lamamq",
+        "partition": 0, "offset": 0, "protocol": "lamamq",
     }  # fmt: skip
     assert "headers" not in second
     assert second["encoding"] == "base64"
@@ -95,7 +99,16 @@ def test_every_protocol_with_names_has_history(
     (line,) = history(commands, broker, *arguments, "--protocol", protocol)
     found = json.loads(line)
     assert (found["topic"], found["value"], found["protocol"]) == ("channel/7", "high", protocol)
-    assert "sender" in found
+    assert found.keys() >= {"sender", *PLACE}
+
+
+@pytest.mark.parametrize("protocol", ["rheos1", "rheos2", "fleximq", "lamamq"])
+def test_json_says_where_the_messages_of_a_group_are(
+    commands: Commands, broker: LiveBroker, protocol: str
+) -> None:
+    arguments = ("channel/7", "--group", protocol, "--replay", "earliest", "--count", 1, "--json")
+    (line,) = history(commands, broker, *arguments, "--protocol", protocol)
+    assert json.loads(line).keys() >= {"sender", *PLACE}
 
 
 @pytest.mark.parametrize(
@@ -143,6 +156,7 @@ def test_lines_leave_as_they_come_and_an_interrupt_sums_up(
             found = json.loads(command.line())
             assert datetime.fromisoformat(found.pop("timestamp")).tzinfo is not None
             assert found.pop("sender").isdigit()
+            assert {found.pop(name) for name in PLACE} != {None}
             assert found == {"topic": "channel/7", "value": "one", "protocol": "herald"}
             sender.request(lama.push(0, b"channel/7", b"two"))
             assert json.loads(command.line())["value"] == "two"

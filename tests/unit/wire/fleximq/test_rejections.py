@@ -114,7 +114,11 @@ REJECTED = [
     ("entry an array", frame(NOTIF, f"{ROUTING_KEY} 91 92 01 A1 2F"), InvalidRouting),
     ("entry with a key not a str", frame(NOTIF, f"{ROUTING_KEY} 91 81 01 01"), InvalidRouting),
     ("second entry empty", frame(NOTIF, f"{ROUTING_KEY} 92 {ENTRY} 80"), InvalidRouting),
-    ("client_id missing", frame(NOTIF, f"{ROUTING_KEY} 91 81 {PATH} A1 2F"), InvalidRouting),
+    ("client_id missing in NOTIF", frame(NOTIF, f"{ROUTING_KEY} 91 81 {PATH} A1 2F"), InvalidRouting),
+    ("client_id missing in REP", frame(REP, CORRELATION, f"{ROUTING_KEY} 91 81 {PATH} A1 2F"), InvalidRouting),
+    ("client_id missing in PUB", frame(PUB, TOPIC, f"{ROUTING_KEY} 91 81 {PATH} A1 2F"), InvalidRouting),
+    ("REQ to an empty entry", frame(REQ, REQUEST, f"{ROUTING_KEY} 91 80"), InvalidRouting),
+    ("REQ to two paths", frame(REQ, REQUEST, f"{ROUTING_KEY} 92 81 {PATH} A1 2F 81 {PATH} A1 2F"), InvalidRouting),
     ("client_id twice", frame(NOTIF, f"{ROUTING_KEY} 91 83 {CLIENT_ID} 01 {CLIENT_ID} 01 {PATH} A0"), InvalidRouting),
     ("client_id a str", frame(NOTIF, f"{ROUTING_KEY} 91 82 {CLIENT_ID} A1 31 {PATH} A0"), InvalidRouting),
     ("client_id true", frame(NOTIF, f"{ROUTING_KEY} 91 82 {CLIENT_ID} C3 {PATH} A0"), InvalidRouting),
@@ -243,6 +247,16 @@ def test_unknown_fields_are_ignored_at_every_level() -> None:
 def test_a_path_may_be_missing_in_a_response_only() -> None:
     [message] = decoded(frame(REP, CORRELATION, f"{ROUTING_KEY} 91 81 {CLIENT_ID} CD03E8"))
     assert message.header.routing == (Routing(1000, ""),)
+
+
+def test_a_request_without_a_client_id_is_for_the_broker_except_in_strict_mode() -> None:
+    request = frame(REQ, REQUEST, f"{ROUTING_KEY} 91 81 {PATH} A1 2F")
+    [message] = decoded(request)
+    assert message.header.routing == (Routing(1, "/"),)
+    found = fleximq.BrokerDecoder(strict=True).decode_at(request, 0)
+    assert found is not None
+    assert isinstance(found[0], Rejected)
+    assert isinstance(found[0].error, InvalidRouting)
 
 
 def test_reserved_bytes_are_ignored() -> None:
@@ -494,6 +508,7 @@ def test_the_support_module_names_the_types_as_the_codec_does() -> None:
 NIL = [
     ("status nil", frame(BCAST, f"{STATUS_KEY} C0"), BadHeader),
     ("path nil in REP", frame(REP, CORRELATION, f"{ROUTING_KEY} 91 82 {CLIENT_ID} 01 {PATH} C0"), InvalidRouting),
+    ("client_id nil in REQ", frame(REQ, REQUEST, f"{ROUTING_KEY} 91 82 {CLIENT_ID} C0 {PATH} A1 2F"), InvalidRouting),
     ("reqrep nil", frame(JOIN, f"{REQREP_KEY} C0"), BadHeader),
     ("auth nil", frame(JOIN, f"{AUTH_KEY} C0"), BadHeader),
     ("interval nil", frame(PING, f"{KEEPALIVE_KEY} 82 {TIMESTAMP} 01 {INTERVAL} C0"), BadHeader),

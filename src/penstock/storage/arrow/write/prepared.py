@@ -47,15 +47,17 @@ def prepare(
     ValueError, and yield nothing, unless the rows are whole.
     """
     check_rows(rows)
+    ends = _ends(rows)
     topics = rows.column(0).dictionary_encode()
     columns = [topics.indices, *rows.columns[1:]]
     indexed = pa.RecordBatch.from_arrays(columns, names=["topic", *rows.schema.names[1:]])
     first = 0
     while first < len(rows):
-        piece = indexed.slice(first, _fitting(rows.column(1), first, rows_max, bytes_max))
+        piece = indexed.slice(first, _fitting(ends, first, rows_max, bytes_max))
         yield PreparedRowGroup(
             piece,
             topics.dictionary,
+            data_bytes=ends[first + len(piece)] - ends[first],
             sender=sender,
             client=client,
             correlation=correlation,
@@ -64,11 +66,32 @@ def prepare(
         first += len(piece)
 
 
-def _fitting(values: pa.Array, first: int, rows_max: int, bytes_max: int) -> int:
+def _ends(rows: pa.RecordBatch) -> Sequence[int]:
+    """Return where the bytes of each row end, and 0 before: its topic, value, key and headers."""
+    topic, value, key, headers = rows.columns
+    sizes = pc.add(_lengths(topic), _lengths(value))
+    sizes = pc.add(sizes, pc.fill_null(_lengths(key), 0))
+    entries = pc.list_flatten(headers)
+    if len(entries):
+        names, texts = (pc.struct_field(entries, name) for name in ("key", "value"))
+        entry_ends = _sums(pc.add(_lengths(names), _lengths(texts)))
+        row_ends = pc.take(entry_ends, _sums(pc.cast(pc.list_value_length(headers), pa.int64())))
+        sizes = pc.add(sizes, pc.subtract(row_ends.slice(1), row_ends.slice(0, len(rows))))
+    return memoryview(_sums(sizes).buffers()[1]).cast("B").cast("q")[: len(rows) + 1]
+
+
+def _lengths(column: pa.Array) -> pa.Array:
+    return pc.cast(pc.binary_length(column), pa.int64())
+
+
+def _sums(sizes: pa.Array) -> pa.Array:
+    """Return 0 and the sums of the first one, two, … sizes."""
+    return pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), sizes]))
+
+
+def _fitting(ends: Sequence[int], first: int, rows_max: int, bytes_max: int) -> int:
     """Return the number of rows from `first` on that fit into a row group."""
-    ends = memoryview(values.buffers()[1]).cast("B")
-    ends = ends[4 * values.offset : 4 * (values.offset + len(values) + 1)].cast("i")
-    last = min(first + rows_max, len(values))
+    last = min(first + rows_max, len(ends) - 1)
     return max(bisect_right(ends, ends[first] + bytes_max, first, last + 1) - 1 - first, 1)
 
 
@@ -80,6 +103,7 @@ class PreparedRowGroup:
         piece: pa.RecordBatch,
         names: pa.Array,
         *,
+        data_bytes: int,
         sender: str,
         client: int,
         correlation: str,
@@ -100,13 +124,12 @@ class PreparedRowGroup:
         self._rows = pa.ipc.read_record_batch(own.serialize(), own.schema)
         self._topic_indices, self._value, self._key, self._headers = self._rows.columns
         self._correlation = pa.repeat(pa.scalar(correlation, pa.utf8()), self._count)
-        ends = _view(self._value.buffers()[1], 4 * (self._count + 1)).cast("i")
-        self.value_bytes: int = ends[self._count]
+        self.data_bytes = data_bytes
         """See ports.Prepared."""
         encoded = encode_row_group(self.finish(0, log_id=0, partition=0), previous=0, synced=0)
         self._data = bytearray().join(encoded.buffers)
         self.held_bytes = len(self._data)
-        """Memory of all rows, about."""
+        """See ports.Prepared."""
         self._row_group = parse_row_group(self._data)
 
     def __len__(self) -> int:
