@@ -182,6 +182,9 @@ NODES_MAX: Final = 4096
 """Nodes of a log on Kafka: a message id has 12 bits for the partition."""
 KAFKA_COMMIT_SECONDS_MAX: Final = 10.0
 """How long a commit waits for Kafka, while publishers are paused; then its messages fail."""
+KAFKA_TRANSACTION_SECONDS_MORE: Final = 5.0
+"""Kafka aborts the transaction of a node that has ended or was suspended so long after the commit
+would have failed. Until then, other nodes do not see what was written to the state topic since."""
 KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
 KAFKA_READ_SECONDS_MAX: Final = 10.0
@@ -250,7 +253,8 @@ KAFKA_CLOSING_MAX: Final = 16
 KAFKA_UNFOLLOWED_SECONDS_MAX: Final = 30.0
 """A node that has not read the partitions of other nodes for so long is not ready."""
 KAFKA_TAKE_ATTEMPTS_MAX: Final = 3
-"""Attempts to take a record of another node that fails by a bug; then it is passed over."""
+"""Attempts to take a record of another node, or to read a row group for a session, that fail by a
+bug; then it is passed over."""
 KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
 """How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256

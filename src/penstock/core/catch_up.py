@@ -50,7 +50,7 @@ __all__ = ["CatchUp"]
 log = structlog.get_logger("penstock.catch_up")
 
 RETRY_SECONDS = 1.0
-"""Delay before a fetch that raised OffsetPastEnd is tried again."""
+"""Delay before a read that raised OffsetPastEnd is tried again."""
 
 
 class CatchUp:
@@ -249,10 +249,13 @@ class CatchUp:
     ) -> None:
         if cursor not in feed.lookups:
             return  # the client has disconnected or unsubscribed
-        if isinstance(offset, TierUnavailable):
-            log.warning("history waits for the object store", **log_fields(session))
+        if isinstance(offset, TierUnavailable | OffsetPastEnd):  # it is not known yet
+            seconds = RETRY_SECONDS
+            if isinstance(offset, TierUnavailable):
+                log.warning("history waits for the object store", **log_fields(session))
+                seconds = TIER_RETRY_SECONDS
             self._timers.after(
-                TIER_RETRY_SECONDS,
+                seconds,
                 lambda: self._find_again(session, partition, feed, cursor, timestamp_us),
             )
             return

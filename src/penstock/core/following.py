@@ -196,6 +196,8 @@ class Following:
                 messages=stored.count,
                 error=str(error),
             )
+            start = max(partition.next_offset, first)
+            self._leave_to_log(partition, self._router.all_sessions(), start)
         else:
             row = max(partition.next_offset - first, 0)
             if self.traces is None:

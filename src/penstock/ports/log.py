@@ -240,7 +240,10 @@ class LogReader(Port):
         """
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
-        """Call `then` with the first offset taken at or after a time, or with `end`."""
+        """Call `then` with the first offset taken at or after a time, or with `end`.
+
+        OffsetPastEnd and TierUnavailable say that the log does not answer at the moment.
+        """
 
     def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
         """Call `then` with the offset of the last message of each topic, by the topic's number.

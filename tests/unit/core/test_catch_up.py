@@ -8,6 +8,7 @@ from penstock._kernels import herald as herald_kernel
 from penstock.core.access import ANYONE, Action, Principal, Rule
 from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.catch_up import RETRY_SECONDS
 from penstock.core.sessions import Session
 from penstock.errors import (
     AlreadySubscribed,
@@ -18,6 +19,7 @@ from penstock.errors import (
     NotAllowed,
     OffsetBelowHorizon,
     OffsetPastEnd,
+    TierUnavailable,
 )
 from penstock.limits import (
     CATCH_UP_FETCHES_MAX,
@@ -567,6 +569,28 @@ def test_a_time_with_nothing_behind_it_brings_what_comes_while_it_is_looked_up()
     client = desk.join("#@-0s")
     desk.send("b")
     desk.log.commit()
+    desk.log.answer_all()
+    assert client.read() == words("b")
+    assert client.live
+
+
+@pytest.mark.parametrize("failed", [OffsetPastEnd(2, 2), TierUnavailable(2)])
+def test_a_time_is_looked_up_again_while_the_log_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, failed: LogError
+) -> None:
+    desk = Desk()
+    desk.send("a")
+    desk.log.commit()
+    desk.clock.seconds += 60
+    desk.send("b")
+    desk.log.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.log, "find_time", lambda _, then: then(failed))
+        client = desk.join("#@-1s")
+        desk.log.answer_all()
+        assert client.read() == []
+    desk.clock.seconds += RETRY_SECONDS
+    desk.broker.timers.run_due()
     desk.log.answer_all()
     assert client.read() == words("b")
     assert client.live

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from penstock._kernels.batch import Batch
+from penstock._kernels.topics import TopicTable
 from penstock.core.broker import Broker
 from penstock.core.early_offsets import EarlyOffsets
 from penstock.core.following import Following
@@ -12,6 +14,7 @@ from penstock.errors import InvalidPattern, MemoryExhausted, TooManySubscription
 from penstock.limits import EARLY_OFFSET_BYTES, EARLY_PATTERN_BYTES
 from penstock.memory import MemoryBudget, Purpose
 from penstock.ports import KeptSession, KnownTopic
+from tests.support.kept_log import KeptRows
 from tests.unit.core.test_catch_up import Client, Desk, words
 
 NODE = 1
@@ -311,6 +314,30 @@ def test_messages_that_could_not_be_handed_over_are_read_from_the_log() -> None:
     assert client.read() == words("x0 x1 x2 x3")
     assert slow.read() == words("x0 x1 x2 x3")
     assert client.live
+
+
+def test_a_row_group_that_cannot_be_loaded_is_counted_for_each_subscriber(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+    client = pair.desk.join("#")
+    pair.take("x0")
+    pair.send("bad bad")
+    load = KeptRows.load
+
+    def failing(self: KeptRows, batch: Batch, topics: TopicTable) -> None:
+        if self.base_offset == 1:
+            raise ValueError("a column is damaged")
+        load(self, batch, topics)
+
+    monkeypatch.setattr(KeptRows, "load", failing)
+    pair.follow()
+    pair.broker.timers.run_due()
+    pair.answer_all()
+    pair.take("x1")
+    assert client.read() == words("x0 x1")
+    assert client.live
+    assert sum(pair.broker.counters.messages_unreadable.values()) == 2
 
 
 # --- Offsets of partitions that are not found -----------------------------------------------------

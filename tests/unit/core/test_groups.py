@@ -8,8 +8,21 @@ import pytest
 from penstock.core.access import ANYONE
 from penstock.core.broker import Broker
 from penstock.core.groups import Redriven, snapshots
-from penstock.errors import GroupElsewhere, LogUnavailable, NoHistory, NoSuchGroup
-from penstock.limits import GROUP_OWNER_SECONDS, GROUP_SWEEP_SECONDS, SLICE_FIRST_STEPS
+from penstock.errors import (
+    GroupElsewhere,
+    LogError,
+    LogUnavailable,
+    NoHistory,
+    NoSuchGroup,
+    OffsetPastEnd,
+    TierUnavailable,
+)
+from penstock.limits import (
+    GROUP_OWNER_SECONDS,
+    GROUP_READ_RETRY_SECONDS,
+    GROUP_SWEEP_SECONDS,
+    SLICE_FIRST_STEPS,
+)
 from penstock.memory import Purpose
 from tests.support.fakes import FakeClock, RecordingLink
 from tests.support.group_desk import HERALD, LAMAMQ, GroupClient, GroupDesk, Store
@@ -239,6 +252,43 @@ def test_a_time_that_cannot_be_looked_up_is_the_first_message(
     monkeypatch.setattr(desk.log, "find_time", lambda _, then: then(failed))
     member = desk.join("channel/+@group=g,-1s")
     assert member.read() == "a b"
+
+
+@pytest.mark.parametrize("failed", [OffsetPastEnd(2, 2), TierUnavailable(2)])
+def test_a_time_is_looked_up_again_while_the_log_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, failed: LogError
+) -> None:
+    desk = GroupDesk()
+    desk.send("a")
+    desk.wait(60)
+    desk.send("b")
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.log, "find_time", lambda _, then: then(failed))
+        member = desk.join("channel/+@group=g,-1s")
+        desk.wait(GROUP_READ_RETRY_SECONDS)
+        assert member.read() == ""
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    assert member.read() == "b"
+
+
+def test_a_time_of_a_group_that_was_deleted_is_not_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = GroupDesk()
+    times: list[int] = []
+
+    def find_time(timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
+        times.append(timestamp_us)
+        then(OffsetPastEnd(0, 0))
+
+    monkeypatch.setattr(desk.log, "find_time", find_time)
+    desk.join("channel/+@group=g,-1s")
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    assert len(times) == 2
+    group = desk.groups._groups["g"]
+    desk.groups._remove(group)
+    desk.wait(2 * GROUP_READ_RETRY_SECONDS)
+    assert len(times) == 2
 
 
 # --- Changes --------------------------------------------------------------------------------------

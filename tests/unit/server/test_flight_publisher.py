@@ -86,7 +86,7 @@ def test_a_thread_that_waits_for_room_goes_on(
     release: Callable[[_Publication, Any], None], *, is_accepted: bool
 ) -> None:
     publication = _Publication("p")
-    part: Any = SimpleNamespace(value_bytes=SINK_WINDOW_BYTES)
+    part: Any = SimpleNamespace(held_bytes=SINK_WINDOW_BYTES)
     assert publication.send(part), "the first portion has room, whatever its size"
     accepted: list[bool] = []
     waiting = threading.Thread(target=lambda: accepted.append(publication.send(part)), daemon=True)

@@ -1,11 +1,13 @@
 """Requests to Kafka are tried again while a leader moves, and fail where that would not help."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from penstock.storage.kafka.client import Connection, RecordReader
+from penstock.storage.kafka.closing import Closing
 from penstock.storage.kafka.options import KafkaOptions
 
 MOVING = [
@@ -56,3 +58,22 @@ def test_bounds_are_asked_for_again_while_a_leader_moves(
 def test_bounds_that_kafka_refuses_are_an_error(asking: Callable[..., tuple[int, int]]) -> None:
     with pytest.raises(OSError, match="authorization"):
         asking(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_a_client_is_closed_later_if_the_machine_has_no_thread_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closing, closed = Closing("kafka://"), threading.Event()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        closing.close("reader", closed.set)
+        closing.report()
+        assert not closing.wait(0.0)
+    assert not closed.is_set()
+    closing.report()
+    assert closing.wait(10.0)
+    assert closed.is_set()

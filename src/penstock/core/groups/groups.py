@@ -44,9 +44,12 @@ from penstock.errors import (
     LogError,
     LogUnavailable,
     NoSuchGroup,
+    OffsetPastEnd,
+    TierUnavailable,
 )
 from penstock.limits import (
     GROUP_OWNER_SECONDS,
+    GROUP_READ_RETRY_SECONDS,
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
@@ -310,7 +313,14 @@ class Groups:
         places: list[int] = []
         partitions = dict(self._reader.partitions)
 
+        def find(number: int) -> None:
+            if not group.is_removed and group.start_us is not None:
+                partitions[number].reader.find_time(timestamp_us, partial(found, number))
+
         def found(number: int, offset: int | LogError) -> None:
+            if isinstance(offset, OffsetPastEnd | TierUnavailable):  # it is not known yet
+                self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: find(number))
+                return
             if isinstance(offset, LogError):  # too many messages are better than too few
                 log.warning("time not found", group=group.name, error=str(offset))
                 place = self._reader.horizon(number)
@@ -323,8 +333,8 @@ class Groups:
                 self._save(group)
                 self._delivery.wake(group)
 
-        for number, partition in partitions.items():
-            partition.reader.find_time(timestamp_us, partial(found, number))
+        for number in partitions:
+            find(number)
 
     def _follow(self, group: Group) -> None:
         """Route the topics of a group, once; raise InvalidPattern or TooManyPatternShapes."""

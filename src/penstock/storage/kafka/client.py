@@ -18,6 +18,7 @@ from penstock.limits import (
     KAFKA_READ_SECONDS_MAX,
     KAFKA_READERS_KEPT_MAX,
     KAFKA_STATE_RECORD_BYTES_MAX,
+    KAFKA_TRANSACTION_SECONDS_MORE,
     KIB,
     MIB,
 )
@@ -47,6 +48,7 @@ _POLL_SECONDS: Final = 0.5
 _TAIL_SECONDS: Final = 0.2
 """Longest wait of a reader of new records; it looks whether to stop after that."""
 _RETRY_SECONDS: Final = 0.02
+_SOCKET_MS: Final = 10_000
 _NOWHERE: Final = (-1, -1)
 _Answer = TypeVar("_Answer")
 
@@ -82,7 +84,7 @@ class Connection:
 
     def _config(self, own: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         return {
-            "socket.timeout.ms": 10_000,
+            "socket.timeout.ms": _SOCKET_MS,
             "reconnect.backoff.max.ms": 1000,
             "retry.backoff.ms": 20,
             "topic.metadata.refresh.fast.interval.ms": 50,
@@ -106,19 +108,34 @@ class Connection:
         """Return a client for topics and their settings."""
         return AdminClient(self._config(), logger=_LOGGER)
 
-    def transactional(self, record_bytes_max: int, *, node: int | None = None) -> Producer:
+    def transactional(
+        self,
+        record_bytes_max: int,
+        *,
+        node: int | None = None,
+        seconds_max: float | None = None,
+    ) -> Producer:
         """Return the producer of the node, which fences all earlier ones when it is initialized.
 
-        With `node`, it is that of another node.
+        With `node`, it is that of another node. A commit takes up to `seconds_max`, or else
+        `commit_seconds_max` of the options. Kafka aborts a transaction that stays open for
+        KAFKA_TRANSACTION_SECONDS_MORE longer: until then, it hides all later records of the same
+        partition from readers.
         """
+        seconds = self.options.commit_seconds_max if seconds_max is None else seconds_max
+        transaction_ms = round(1000 * (seconds + KAFKA_TRANSACTION_SECONDS_MORE))
         own = {
             "linger.ms": 0,
             "acks": "all",
             "transactional.id": self.options.transactional_id_of(node),
+            "transaction.timeout.ms": transaction_ms,
             "message.max.bytes": record_bytes_max,
             "message.timeout.ms": 0,  # the committer decides how long to wait
             "queue.buffering.max.messages": 0,  # no limit: changes of all topics may be in a commit
         }
+        socket_ms = self.options.settings.get("socket.timeout.ms", str(_SOCKET_MS))
+        if socket_ms.isdecimal():  # librdkafka refuses a longer one than that of the transaction
+            own["socket.timeout.ms"] = min(int(socket_ms), transaction_ms - 100)
         return Producer(self._config(own), logger=_LOGGER)
 
     def idempotent(self) -> Producer:
@@ -143,6 +160,13 @@ class Connection:
 
     def consumer(self, *, fetch_wait_ms: int = 5) -> Consumer:
         """Return a consumer of committed records, which never commits offsets."""
+        return self._consumer("read_committed", fetch_wait_ms)
+
+    def uncommitted_consumer(self) -> Consumer:
+        """Return a consumer that also gets records of open and aborted transactions."""
+        return self._consumer("read_uncommitted", 5)
+
+    def _consumer(self, isolation: str, fetch_wait_ms: int) -> Consumer:
         own = {
             "group.id": self.options.group_id,
             "fetch.message.max.bytes": _FETCH_BYTES,
@@ -151,7 +175,7 @@ class Connection:
             "fetch.wait.max.ms": fetch_wait_ms,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
         }
@@ -159,11 +183,14 @@ class Connection:
 
 
 class RecordReader:
-    """A consumer that reads committed records from any place. One thread uses it at a time."""
+    """A consumer that reads committed records from any place. One thread uses it at a time.
 
-    def __init__(self, connection: Connection) -> None:
+    With `uncommitted`, it also reads records of open and aborted transactions.
+    """
+
+    def __init__(self, connection: Connection, *, uncommitted: bool = False) -> None:
         self._connection = connection
-        self._consumer = connection.consumer()
+        self._consumer = connection.uncommitted_consumer() if uncommitted else connection.consumer()
 
     def bounds(
         self, topic: str, partition: int, *, seconds_max: float = KAFKA_READ_SECONDS_MAX

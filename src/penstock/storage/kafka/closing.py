@@ -33,9 +33,13 @@ class Closing:
         self._started: dict[int, tuple[str, float]] = {}  # what is closed, and since when
         self._reported: set[int] = set()
         self._number = 0
+        self._unstarted: list[Callable[[], None]] = []
 
     def close(self, name: str, close: Callable[[], object]) -> None:
-        """Call `close` in a thread of its own, and return at once."""
+        """Call `close` in a thread of its own, and return at once.
+
+        If the machine has no thread left, this is done later.
+        """
         with self._changed:
             self._number += 1
             number = self._number
@@ -48,12 +52,23 @@ class Closing:
             finally:
                 self._ended(number)
 
+        self._start_again()
+        self._start(run)
+
+    def _start(self, run: Callable[[], None]) -> None:
         # A thread of an executor would be waited for when the process ends.
         try:
             threading.Thread(target=run, name="penstock-close", daemon=True).start()
-        except RuntimeError:  # the machine has no thread left
-            self._ended(number)
-            raise
+        except RuntimeError:  # the machine has no thread left: a later call starts one
+            with self._changed:
+                self._unstarted.append(run)
+
+    def _start_again(self) -> None:
+        """Start the threads that could not be started so far."""
+        with self._changed:
+            waiting, self._unstarted = self._unstarted, []
+        for run in waiting:
+            self._start(run)
 
     def drop(self, name: str, clients: list[Any]) -> None:
         """Free clients in a thread of its own; the list must have the only references to them.
@@ -74,11 +89,13 @@ class Closing:
 
     def wait(self, seconds_max: float = KAFKA_CLOSE_SECONDS_MAX) -> bool:
         """Wait until all clients are closed, for a while; return whether they are."""
+        self._start_again()
         with self._changed:
             return self._changed.wait_for(lambda: not self._started, seconds_max)
 
     def report(self) -> None:
         """Log the clients that take long to close, each of them once."""
+        self._start_again()
         now = time.monotonic()
         with self._changed:
             late = {

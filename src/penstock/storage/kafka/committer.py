@@ -61,6 +61,7 @@ from penstock.storage.kafka.state import (
     NamespaceState,
     NodeState,
     StateTopic,
+    decode_node,
 )
 from penstock.storage.kafka.topic_changes import TopicChanges
 from penstock.storage.kafka.transaction import SentRowGroup, Transaction
@@ -523,9 +524,20 @@ class KafkaCommitter:
         self.step()
         node = self._state.load(self._key, NodeState)
         if node is None or node.owner == self.owner:
+            self._check_unsettled()
             return True
         self._end_as_replaced(node.host)
         return False
+
+    def _check_unsettled(self) -> None:
+        """Raise OSError while it is not known whether another process owns the partition.
+
+        It has written so, but an open transaction, of any node, hides whether this was committed.
+        """
+        claim = decode_node(self._state.unsettled().get(self._key))
+        self.step()
+        if claim is not None and claim.owner != self.owner:
+            raise failure("it is not known yet whether another process writes this partition")
 
     def _end_as_replaced(self, host: str = "") -> None:
         """Write nothing more: another process, on a host, writes the partition."""

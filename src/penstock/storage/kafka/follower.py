@@ -120,7 +120,8 @@ class PartitionFollower:
         self._target: Follower | None = None
         self._thread = ReadingThread(self._run, self._options.location)
         self._failed: tuple[tuple[int, int], int] | None = None  # a record, and its attempts
-        self._skipped: set[int] = set()  # partitions whose last record was passed over
+        # Partitions whose last record was not handed over: the next one tells where it ended.
+        self._skipped: set[int] = set()
         self._room = threading.Condition()
         self._queue: deque[tuple[Callable[[], None], int]] = deque()
         self._waiting_bytes = 0
@@ -427,6 +428,7 @@ class PartitionFollower:
             place = self._state.first_place()
         else:
             place = self._partitions[number].load_horizon()
+            self._skipped.add(number)
         self._thread.step()
         self._places[number] = place
 
@@ -439,13 +441,14 @@ class PartitionFollower:
             record = self._heads.read(message)
         except BadRecord as error:
             partition.tell(message.offset(), error)
+            self._skipped.add(partition.number)
             return
         self._thread.step()
+        if record.end_offset > partition.bounds.end:
+            partition.add(record)
         if partition.number in self._skipped:
             self._skipped.discard(partition.number)
             self._hand_over_failed(partition.number, record.base_offset)
-        if record.end_offset > partition.bounds.end:
-            partition.add(record)
         if isinstance(record, ReferenceRecord):
             self._take_reference(partition, data, record)
             return
@@ -538,16 +541,26 @@ class PartitionFollower:
         while missing and not self._stopping:
             self._state.refresh()
             self._thread.step()
-            for name in missing:
-                topic = decode_topic(self._state.get(TOPIC + name))
-                if topic is not None and not topic.deleted:
-                    self._create(name, topic)
-            missing = [name for name in missing if name not in self._topics]
+            missing = self._create_known(missing, self._state.get)
+            if missing:  # a transaction of another node may hide their records
+                missing = self._create_known(missing, self._state.unsettled().get)
+                self._thread.step()
             if time.monotonic() > ends:
                 self._topics.update(missing)  # the messages themselves create them
                 return
             if missing:
                 time.sleep(0.005)
+
+    def _create_known(self, names: Iterable[str], get: Callable[[str], bytes | None]) -> list[str]:
+        """Hand over the topics that the state has; return the names of the others."""
+        missing = []
+        for name in names:
+            topic = decode_topic(get(TOPIC + name))
+            if topic is None or topic.deleted:
+                missing.append(name)
+            else:
+                self._create(name, topic)
+        return missing
 
     # --- State ------------------------------------------------------------------------------------
 

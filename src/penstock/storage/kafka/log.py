@@ -64,7 +64,6 @@ from penstock.storage.kafka.services import KafkaServices
 from penstock.storage.kafka.sessions import KafkaSessions
 from penstock.storage.kafka.sinks import KafkaSinks
 from penstock.storage.kafka.state import (
-    HEAD,
     NAMESPACE,
     NODE,
     TOPIC,
@@ -106,7 +105,7 @@ class KafkaLog:
         self.partition = options.node
         self._state = StateTopic(self._connection)
         self._consumers = Consumers(self._connection)
-        self._heads = Heads(facts.log_id, options.node, self._find_head)
+        self._heads = Heads(facts.log_id, options.node, self._state.find_head, passes_newer=True)
         self._cache = RecordCache(options.cache_bytes_max)
         own = self._new_partition(options.node)
         self._own = own
@@ -232,11 +231,6 @@ class KafkaLog:
             self._partitions[number] = partition
             self._found.pop(number, None)
             yield Found(partition, self._new_reader(partition), place)
-
-    def _find_head(self, name: str) -> bytes | None:
-        if self._state.get(HEAD + name) is None:
-            self._state.refresh()
-        return self._state.get(HEAD + name)
 
     # --- Topics -----------------------------------------------------------------------------------
 

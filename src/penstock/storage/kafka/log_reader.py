@@ -128,6 +128,4 @@ class KafkaLogReader(Closeable):
 
     def find_head(self, name: str) -> bytes | None:
         """Return the head that a record names; None if it is not in the state topic."""
-        if self._state.get(HEAD + name) is None:
-            self._state.refresh()
-        return self._state.get(HEAD + name)
+        return self._state.find_head(name)

@@ -186,7 +186,9 @@ class _Writer:
         self._options = connection.options
         self._log_id = log_id
         self._record_bytes_max = record_bytes_max
-        self._producer: Producer = connection.transactional(record_bytes_max)
+        self._producer: Producer = connection.transactional(
+            record_bytes_max, seconds_max=KAFKA_OPEN_SECONDS_MAX
+        )
         self._heads: dict[bytes, str] = {}
         self._stored: set[str] = set()
         self._waiting: list[tuple[bytes, str, int]] = []

@@ -13,7 +13,8 @@ OWN_SETTINGS: Final = frozenset(
     {
         "acks", "auto.offset.reset", "bootstrap.servers", "enable.auto.commit",
         "enable.idempotence", "enable.partition.eof", "isolation.level", "message.max.bytes",
-        "metadata.broker.list", "request.required.acks", "transactional.id",
+        "metadata.broker.list", "request.required.acks", "transaction.timeout.ms",
+        "transactional.id",
     }
 )  # fmt: skip
 """Settings of librdkafka that Penstock sets itself: the promises of the log depend on them."""

@@ -2,13 +2,18 @@
 
 import contextlib
 import itertools
+import threading
 from array import array
 from collections.abc import Callable
 
 import structlog
 
 from penstock.errors import LogDamaged, LogError, OffsetPastEnd
-from penstock.limits import KAFKA_REFERENCES_PASSED_MAX
+from penstock.limits import (
+    KAFKA_BAD_RECORDS_MAX,
+    KAFKA_REFERENCES_PASSED_MAX,
+    KAFKA_TAKE_ATTEMPTS_MAX,
+)
 from penstock.ports import Fetched, TopicFilter
 from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.reader_threads import ReaderThreads
@@ -38,6 +43,8 @@ class KafkaReader:
         self._threads = threads
         self._post = post
         self._location = location
+        self._lock = threading.Lock()
+        self._attempts: dict[int, int] = {}  # reads that failed, by offset
 
     finds_last = False
 
@@ -72,25 +79,47 @@ class KafkaReader:
     ) -> None:
         """See ports.LogReader. Only row groups of namespaces are left out: Kafka has no index.
 
-        While Kafka does not answer, the error is OffsetPastEnd, after which callers try again.
+        While Kafka does not answer, the error is OffsetPastEnd, after which callers try again. The
+        same applies to unexpected errors. If a read fails KAFKA_TAKE_ATTEMPTS_MAX times, its row
+        group counts as damaged.
         """
 
         def work() -> None:
             result: Fetched | LogError
             try:
                 result = self._find(offset, topics)
+                if self._attempts:
+                    self._attempts.pop(offset, None)
             except LogError as error:
                 result = error
             except OSError as error:
-                if not isinstance(error, NotAsked):
-                    log.warning("kafka not read", log=self._location, error=str(error))
-                result = OffsetPastEnd(offset, offset)
+                result = self._not_read(offset, error)
             except Exception as error:
                 log.exception("reading failed", offset=offset)
-                result = LogDamaged(offset, self.end, str(error))
+                result = self._failed(offset, error)
             self._post(lambda: then(result))
 
         self._threads.submit(work)
+
+    def _not_read(self, offset: int, error: OSError) -> LogError:
+        """Return the error of a read that Kafka did not answer."""
+        if not isinstance(error, NotAsked):
+            log.warning("kafka not read", log=self._location, error=str(error))
+        return OffsetPastEnd(offset, offset)
+
+    def _failed(self, offset: int, error: Exception) -> LogError:
+        """Return the error of a read that failed by a bug, or because the machine has no room."""
+        with self._lock:
+            if len(self._attempts) >= KAFKA_BAD_RECORDS_MAX:
+                self._attempts.clear()
+            attempts = self._attempts[offset] = self._attempts.get(offset, 0) + 1
+        if attempts >= KAFKA_TAKE_ATTEMPTS_MAX and not isinstance(error, MemoryError):
+            with contextlib.suppress(Exception):  # without the end of the row group, try again
+                end = self._partition.find_record(offset).end_offset
+                with self._lock:
+                    self._attempts.pop(offset, None)
+                return LogDamaged(offset, end, str(error))
+        return OffsetPastEnd(offset, offset)
 
     def _find(self, offset: int, topics: TopicFilter | None) -> Fetched:
         """Return the first wanted row group at or after an offset; raise LogError or OSError.
@@ -126,6 +155,8 @@ class KafkaReader:
                 result = self._partition.offset_at(timestamp_us)
             except LogError as error:
                 result = error
+            except OSError as error:
+                result = self._not_read(self.end, error)
             except Exception as error:
                 log.exception("time lookup failed", timestamp_us=timestamp_us)
                 result = LogDamaged(self.end, self.end, str(error))

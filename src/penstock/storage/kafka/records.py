@@ -33,6 +33,7 @@ from confluent_kafka import Message
 from penstock._kernels import stored
 from penstock._kernels.batch import Sender
 from penstock._kernels.crc32c import crc32c
+from penstock.errors import LogFormatTooNew
 from penstock.model import Form, Kind
 from penstock.ports import EVERY_NODE, Record
 from penstock.protocols import PROTOCOLS
@@ -73,6 +74,7 @@ NODES_HEADER: Final = "penstock.nodes"
 PREVIOUS_HEADER: Final = "penstock.previous"
 REFERENCE_HEADER: Final = "penstock.reference"
 REFERENCE_FORMAT: Final = b"1"
+_FORMAT_DIGITS_MAX: Final = 9
 _PRIVATE: Final = 0x80
 """The bit of `form` of a private message."""
 _PRIVATE_COLUMNS: Final = (
@@ -178,8 +180,21 @@ LogRecord: TypeAlias = RowGroupRecord | ReferenceRecord
 class Heads:
     """Heads of segments by their checksum. Any thread may use it."""
 
-    def __init__(self, log_id: int, partition: int, find: Callable[[str], bytes | None]) -> None:
-        """`find` looks up the head of another node or version, by its name; it may block."""
+    def __init__(
+        self,
+        log_id: int,
+        partition: int,
+        find: Callable[[str], bytes | None],
+        *,
+        passes_newer: bool = False,
+    ) -> None:
+        """`find` looks up the head of another node or version, by its name; it may block.
+
+        With `passes_newer`, records of a later Penstock are bad ones in other partitions than
+        `partition`: a node delivers what it can read, but writes nothing behind such a record.
+        """
+        self._partition = partition
+        self._passes_newer = passes_newer
         self.own = head(log_id, partition=partition, base_offset=0, previous_end=0, previous_crc=0)
         self.own_name = f"{crc32c([self.own]):08x}"
         self._find = find
@@ -210,7 +225,7 @@ class Heads:
             return self.parse(message)
         place, value = message.offset(), message.value()
         if form != REFERENCE_FORMAT:
-            raise BadRecord("a reference of a later version of Penstock")
+            self._check_reference_format(form, message)
         try:
             found = msgspec.json.decode(value or b"", type=Reference)
         except ValueError as error:
@@ -239,7 +254,11 @@ class Heads:
         place = message.offset()
         if value is None or place is None or not isinstance(name, bytes):
             raise BadRecord("it is not a row group of Penstock")
-        data, words = self._get(name.decode("ascii", "replace"))
+        try:
+            data, words = self._get(name.decode("ascii", "replace"))
+        except LogFormatTooNew as error:
+            self._pass_newer(message, error)
+            raise
         try:
             row_group = parse_row_group(value)
             whole = row_group.size == len(value) and check_row_group(value, row_group)
@@ -248,6 +267,19 @@ class Heads:
         if not whole:
             raise BadRecord("its checksum is wrong")
         return RowGroupRecord(place, StoredRowGroup(value, row_group, words), data)
+
+    def _check_reference_format(self, form: object, message: Message) -> None:
+        """Raise LogFormatTooNew for a reference of a later Penstock, BadRecord for any other."""
+        if not isinstance(form, bytes) or not form.isdigit() or len(form) > _FORMAT_DIGITS_MAX:
+            raise BadRecord("a reference of no known format")
+        error = LogFormatTooNew("a reference to a namespace", int(form), int(REFERENCE_FORMAT))
+        self._pass_newer(message, error)
+        raise error
+
+    def _pass_newer(self, message: Message, error: LogFormatTooNew) -> None:
+        """Raise BadRecord if records of a later Penstock are passed over in this partition."""
+        if self._passes_newer and message.partition() != self._partition:
+            raise BadRecord(str(error)) from error
 
 
 def is_addressed(message: Message, node: int) -> bool:

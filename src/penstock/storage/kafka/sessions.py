@@ -36,7 +36,7 @@ class KafkaSessions:
 
         def work() -> None:
             try:
-                self._state.refresh()
+                self._state.refresh_all()
             except OSError as error:
                 log.warning("sessions not read", error=str(error))
             except Exception:  # the client waits for an answer

@@ -66,6 +66,7 @@ __all__ = [
     "NodeState",
     "StateTopic",
     "TopicState",
+    "decode_node",
     "decode_topic",
 ]
 
@@ -83,6 +84,8 @@ SESSION: Final = "session/"
 SINK: Final = "sink/"
 STORED: Final = "stored/"
 TOPIC: Final = "topic/"
+_BY_ITSELF: Final = (FOLLOWED, GROUP, NUMBERS, SERVICE, SESSION, STORED)
+"""Records that are never part of a transaction: what Kafka has of them counts."""
 CLIENT_ID_BYTES: Final = 16
 """Size of a Rheos client id."""
 
@@ -126,6 +129,11 @@ class NodeState(msgspec.Struct, frozen=True):
     reserved: int
 
 
+def decode_node(value: bytes | None) -> NodeState | None:
+    """Return the owner of a partition from its record; None if it cannot be read."""
+    return _decode(value, NodeState)
+
+
 class NamespaceState(msgspec.Struct, frozen=True):
     """The patterns whose messages were written to a Kafka topic, by any node at any time."""
 
@@ -159,6 +167,24 @@ class _Cursor:
         self.reading = threading.Lock()  # held while Kafka is asked
         self.reader = RecordReader(connection)
         self.place = place
+        self._connection = connection
+        self._uncommitted: RecordReader | None = None  # not before it is needed
+
+    @property
+    def uncommitted(self) -> RecordReader:
+        """A reader that also gets what is behind the start of an open transaction."""
+        if self._uncommitted is None:
+            try:
+                self._uncommitted = RecordReader(self._connection, uncommitted=True)
+            except KafkaException as error:
+                raise failure(error) from error
+        return self._uncommitted
+
+    def close(self) -> None:
+        """Disconnect, without waiting for it."""
+        self.reader.close()
+        if self._uncommitted is not None:
+            self._uncommitted.close()
 
 
 class StateTopic:
@@ -201,6 +227,47 @@ class StateTopic:
             else:
                 cursor.place = max(cursor.place, end)
 
+    def refresh_all(self) -> None:
+        """As `refresh`, and read what an open transaction hides, if it was written by itself."""
+        self.refresh()
+        for key, (value, place) in self._hidden().items():
+            if key.startswith(_BY_ITSELF):
+                self.apply({key: value}, place=place)
+
+    def unsettled(self) -> dict[str, bytes | None]:
+        """Return the values behind the place up to which the topic was read; raise OSError.
+
+        While a transaction is open, Kafka does not show what others write after its first record.
+        Values of transactions may still be aborted.
+        """
+        return {key: value for key, (value, _) in self._hidden().items()}
+
+    def _hidden(self) -> dict[str, tuple[bytes | None, int]]:
+        """Return the values that `refresh` has not read, with their places; raise OSError."""
+        found: dict[str, tuple[bytes | None, int]] = {}
+        with self._reading() as cursor:
+            reader, first = cursor.uncommitted, cursor.place
+            end = reader.bounds(self._topic, 0)[1]
+            if end <= first:
+                return found
+            with contextlib.suppress(RecordsRemoved):  # by compaction: `refresh` reads on
+                for record in reader.records(self._topic, 0, first, end=end):
+                    key, offset = record.key(), record.offset()
+                    if isinstance(key, bytes) and offset is not None:
+                        found[key.decode(errors="replace")] = record.value(), offset
+        return found
+
+    def find_head(self, name: str) -> bytes | None:
+        """Return the head of a segment; None if it is not in the topic. Raise OSError.
+
+        The checksum of a head is its name, so one of an aborted transaction is right too.
+        """
+        key = HEAD + name
+        if self.get(key) is None:
+            self.refresh()
+        found = self.get(key)
+        return self.unsettled().get(key) if found is None else found
+
     @contextlib.contextmanager
     def _reading(self) -> Iterator[_Cursor]:
         """Lend the cursor to one thread at a time; raise OSError.
@@ -225,7 +292,7 @@ class StateTopic:
         finally:
             cursor.reading.release()
             if cursor is not self._cursor:
-                cursor.reader.close()
+                cursor.close()
 
     def _replace(self, cursor: _Cursor) -> None:
         """Replace a cursor by one with a new reader at the same place; raise OSError."""
@@ -423,7 +490,7 @@ class StateTopic:
         if producers[0] is not None:
             producers[0].flush(KAFKA_CLOSE_SECONDS_MAX)
             self._connection.closing.drop("state writer", producers)
-        self._cursor.reader.close()
+        self._cursor.close()
 
     def _produce(
         self,
@@ -541,14 +608,14 @@ class KafkaGroups:
     def load(self, group: str) -> GroupState | None:
         """See ports.ConsumerGroups."""
         check_group_name(group)
-        self._state.refresh()  # what was read before may lack the group, or its last state
+        self._state.refresh_all()  # what was read before may lack the group, or its last state
         value = self._state.get(GROUP + group)
         return None if value is None else self._seen(decoded(group, value))
 
     def all(self) -> dict[str, GroupSummary]:
         """See ports.ConsumerGroups."""
         with contextlib.suppress(OSError):  # without Kafka, the last reports that are known
-            self._state.refresh()
+            self._state.refresh_all()
         found = {}
         for name, value in sorted(self._state.values(GROUP).items()):
             state = _decode(value, GroupState)
