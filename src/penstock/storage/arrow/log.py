@@ -4,7 +4,6 @@ The event loop's thread owns an ArrowLog, and a thread of its own writes the seg
 """
 
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from penstock.ports import (
     Fetched,
     Follower,
     KnownTopic,
+    LastFound,
     Matched,
     PartitionRange,
     Prepared,
@@ -378,11 +378,13 @@ class ArrowLog:
         """See ports.LogReader."""
         self._row_group_reader.find_time(timestamp_us, self.end, then)
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+    def find_last(
+        self, then: Callable[[LastFound | LogError], None], known: LastFound | None = None
+    ) -> None:
         """See ports.LogReader."""
         if self._table is None:
             raise AssertionError("the log is not attached")
-        self._row_group_reader.find_last(self._table, self.end, then)
+        self._row_group_reader.find_last(self._table, self.end, then, known)
 
     @property
     def _row_group_reader(self) -> RowGroupReader:

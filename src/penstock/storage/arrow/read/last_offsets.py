@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged
 from penstock.model import Kind
+from penstock.ports import LastFound
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.pieces import Span, read_pieces
@@ -28,21 +29,26 @@ _PRIVATE = 0x80
 class LastOffsets:
     """One search. `offsets` has the last offset of each topic by its number, -1 if there is none.
 
+    With `known`, the result of an earlier search, only messages from its end on are searched.
     Another thread may add topics and messages meanwhile.
     """
 
-    def __init__(self, catalog: Catalog, topics: TopicTable, end: int) -> None:
+    def __init__(
+        self, catalog: Catalog, topics: TopicTable, end: int, known: LastFound | None = None
+    ) -> None:
         self._catalog = catalog
         self._topics = topics
         self._end = end
-        self.offsets = array("q", [-1]) * len(topics)
+        self._start = 0 if known is None else known.end
+        self.offsets = array("q", [] if known is None else known.offsets)
+        self.offsets.extend([-1] * (len(topics) - len(self.offsets)))
         self._left = sum(map(topics.is_live, range(len(topics))))
         self.row_groups_read = 0
 
     def find(self) -> "array[int]":
         """Search until every topic is found, or the log is over; raise OSError."""
         for segment in reversed(self._catalog.segments()):
-            if not self._left:
+            if not self._left or segment.end_offset <= self._start:
                 break
             try:
                 self._search(segment)
@@ -55,15 +61,19 @@ class LastOffsets:
         kept = self._catalog.kept(segment)
         missing = self._missing(index.topics)
         missing = missing if kept is None else set(filter(kept, missing))
+        was_read = set()
         for number, names in index.last_row_groups():
             is_needed = names is None or any(name in missing for name in names)
             if self._left and is_needed:
                 missing -= set(self._read(segment, index, number))
+                was_read.add(number)
         # The last messages of some topics in a row group may be requests, which are not delivered.
         if missing:
             for number in reversed(index.with_topics(missing.__contains__)):
                 if not missing:
                     break
+                if number in was_read:
+                    continue
                 missing -= set(self._read(segment, index, number))
 
     def _missing(self, names: Iterable[str]) -> set[str]:
@@ -72,19 +82,21 @@ class LastOffsets:
     def _number(self, name: str) -> int | None:
         """Return the number of a topic that is not found yet."""
         number = self._topics.find(name)
-        if number is None or number >= len(self.offsets) or self.offsets[number] >= 0:
+        if number is None or number >= len(self.offsets) or self.offsets[number] >= self._start:
             return None
         return number
 
     def _read(self, segment: Segment | ActiveSegment, index: Index, number: int) -> Iterator[str]:
         """Read a row group; yield the topics whose last messages it has."""
         piece = Span(segment.base_offset, index, number, number + 1).part(number, number + 1)
+        if piece.end_offset <= self._start or piece.first_offset >= self._end:
+            return
         self.row_groups_read += 1
         try:
             for batch in read_pieces(
                 self._catalog.folder,
                 [piece],
-                first=self._catalog.horizon,
+                first=max(self._catalog.horizon, self._start),
                 last=self._end,
                 columns=_COLUMNS,
                 horizons=self._catalog.horizons,

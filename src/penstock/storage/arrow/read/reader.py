@@ -1,6 +1,5 @@
 """Reads and checks row groups, in threads: the event loop never waits for a disk."""
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from penstock._kernels import stored
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS, TIER_READERS
-from penstock.ports import Fetched, TopicFilter
+from penstock.ports import Fetched, LastFound, TopicFilter
 from penstock.storage.arrow.format.row_record import BadRecord
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
@@ -181,10 +180,14 @@ class RowGroupReader:
         self._threads.submit(self._find_time, timestamp_us, end, then)
 
     def find_last(
-        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+        self,
+        topics: TopicTable,
+        end: int,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None = None,
     ) -> None:
         """Find the last message of each topic; see ports.LogReader."""
-        self._tier_threads.submit(self._find_last, topics, end, then)
+        self._tier_threads.submit(self._find_last, topics, end, then, known)
 
     def close(self) -> None:
         """End the threads."""
@@ -287,11 +290,15 @@ class RowGroupReader:
         return [whole], None
 
     def _find_last(
-        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+        self,
+        topics: TopicTable,
+        end: int,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None,
     ) -> None:
-        result: array[int] | LogError
+        result: LastFound | LogError
         try:
-            result = LastOffsets(self._catalog, topics, end).find()
+            result = LastFound(LastOffsets(self._catalog, topics, end, known).find(), end)
         except LogError as error:
             result = error
         except Exception as error:
