@@ -503,6 +503,14 @@ ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
 LAST_TOPICS_MAX: Final = TOPICS_MAX
 """Topics whose last messages one subscription gets. Each takes 8 bytes until it is sent."""
+LAST_RECORD_TOPICS_MAX: Final = 2 * TOPICS_MAX
+"""Topics in the record of last messages, deleted ones included."""
+LAST_RECORD_NAMES_BYTES_MAX: Final = 2 * TOPIC_NAMES_BYTES_MAX
+"""Names of those topics together."""
+LAST_RECORD_GROWTH: Final = 8
+"""The record is written anew when closed segments behind it have so many times its bytes."""
+LAST_RECORD_SHARE: Final = 0.25
+"""Share of its time that the thread works that writes it."""
 DEDUPE_SECONDS: Final = 120.0
 """How long the key of a message is known: a second message with it is not stored."""
 DEDUPE_KEYS_MAX: Final = 65_536

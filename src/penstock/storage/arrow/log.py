@@ -45,6 +45,7 @@ from penstock.storage.arrow.read.scan import LogScanner
 from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Committer, Tail
+from penstock.storage.arrow.write.last_message_record import LastMessageRecord
 from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.arrow.write.removal_record import RemovalRecord
@@ -154,7 +155,10 @@ class ArrowLog:
             later=self._committer.later,
         )
         self._row_indexing = RowIndexing(
-            self._files, self._catalog, merging=SegmentMerging(self._files, self._catalog)
+            self._files,
+            self._catalog,
+            merging=SegmentMerging(self._files, self._catalog),
+            record=LastMessageRecord(self._files, self._catalog),
         )
         self._tiering = self._new_tiering()
         self._table: TopicTable | None = None

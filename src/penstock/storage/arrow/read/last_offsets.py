@@ -1,7 +1,8 @@
 """Finds the last message of each topic, from the end of the log on, without reading values.
 
-The index of a segment names the topics of each row group. So only row groups with a topic that is
-not found yet are read, and of these only the columns that tell the topic.
+The record of last messages has those of most closed segments. Of others, the index names the topics
+of each row group: so only row groups with a topic that is not found yet are read, and of these only
+the columns that tell the topic.
 """
 
 from array import array
@@ -15,6 +16,7 @@ from penstock.errors import LogDamaged
 from penstock.model import Kind
 from penstock.ports import LastFound
 from penstock.storage.arrow.format.index import Index
+from penstock.storage.arrow.format.last_messages_file import LastMessages
 from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
 from penstock.storage.arrow.read.pieces import Span, read_pieces
 from penstock.storage.arrow.recover.recovery import Segment
@@ -22,6 +24,7 @@ from penstock.storage.arrow.recover.recovery import Segment
 __all__ = ["LastOffsets"]
 
 _COLUMNS = ("topic", "offset", "kind", "form")
+_NAMES_STEP = 4096
 _PRIVATE = 0x80
 """In `form`: a message that is not for every subscriber."""
 
@@ -30,16 +33,23 @@ class LastOffsets:
     """One search. `offsets` has the last offset of each topic by its number, -1 if there is none.
 
     With `known`, the result of an earlier search, only messages from its end on are searched.
-    Another thread may add topics and messages meanwhile.
+    `record` has the last messages of some segments, which are not searched. Another thread may add
+    topics and messages meanwhile.
     """
 
     def __init__(
-        self, catalog: Catalog, topics: TopicTable, end: int, known: LastFound | None = None
+        self,
+        catalog: Catalog,
+        topics: TopicTable,
+        end: int,
+        known: LastFound | None = None,
+        record: LastMessages | None = None,
     ) -> None:
         self._catalog = catalog
         self._topics = topics
         self._end = end
         self._start = 0 if known is None else known.end
+        self._record = record
         self.offsets = array("q", [] if known is None else known.offsets)
         self.offsets.extend([-1] * (len(topics) - len(self.offsets)))
         self._left = sum(map(topics.is_live, range(len(topics))))
@@ -47,9 +57,16 @@ class LastOffsets:
 
     def find(self) -> "array[int]":
         """Search until every topic is found, or the log is over; raise OSError."""
+        record, is_taken = self._record, False
         for segment in reversed(self._catalog.segments()):
             if not self._left or segment.end_offset <= self._start:
                 break
+            if record is not None and segment.end_offset <= record.end:
+                if not is_taken:
+                    self._take(record)
+                    is_taken = True
+                if segment.base_offset >= record.start:
+                    continue
             try:
                 self._search(segment)
             except FileNotFoundError:  # retention has removed it meanwhile
@@ -75,6 +92,17 @@ class LastOffsets:
                 if number in was_read:
                     continue
                 missing -= set(self._read(segment, index, number))
+
+    def _take(self, record: LastMessages) -> None:
+        """Take the last messages of a record, except for those that have expired."""
+        horizons, horizon = self._catalog.horizons, max(self._catalog.horizon, self._start)
+        for batch in record.messages.to_batches(max_chunksize=_NAMES_STEP):
+            for name, offset in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                number = self._number(name)
+                if number is None or offset < horizon or (horizons and offset < horizons.of(name)):
+                    continue
+                self.offsets[number] = offset
+                self._left -= 1
 
     def _missing(self, names: Iterable[str]) -> set[str]:
         return {name for name in names if self._number(name) is not None}

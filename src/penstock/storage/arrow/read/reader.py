@@ -24,6 +24,7 @@ from penstock.storage.arrow.format.segment import (
 from penstock.storage.arrow.format.topic_horizons import TopicHorizons
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
+from penstock.storage.arrow.read.last_record import fitting_last_messages
 from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.arrow.read.rare_rows import Picked, RareRows
 from penstock.storage.arrow.read.runs import Run, RunFinder
@@ -298,7 +299,10 @@ class RowGroupReader:
     ) -> None:
         result: LastFound | LogError
         try:
-            result = LastFound(LastOffsets(self._catalog, topics, end, known).find(), end)
+            record = None
+            if known is None:
+                record, _ = fitting_last_messages(self._files, self._catalog) or (None, 0)
+            result = LastFound(LastOffsets(self._catalog, topics, end, known, record).find(), end)
         except LogError as error:
             result = error
         except Exception as error:

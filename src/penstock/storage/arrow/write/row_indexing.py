@@ -1,4 +1,6 @@
-"""Merges row groups and writes the row indexes of closed segments, in a thread of its own.
+"""Merges and indexes the row groups of closed segments, in a thread of its own.
+
+It writes their row indexes, and the record of last messages.
 
 Neither commits nor the stop of the broker wait for it. Missing files are written after the next
 start.
@@ -27,6 +29,7 @@ from penstock.storage.arrow.format.row_index_file import (
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.reader import read_row_group
 from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.last_message_record import LastMessageRecord
 from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.files import Files
 
@@ -48,10 +51,15 @@ class RowIndexing:
         *,
         share: float = ROW_INDEX_SHARE,
         merging: SegmentMerging | None = None,
+        record: LastMessageRecord | None = None,
     ) -> None:
-        """With `merging`, the row groups of a segment are merged before it is indexed."""
+        """With `merging`, the row groups of a segment are merged before it is indexed.
+
+        `record` is brought up to date when all are indexed.
+        """
         self._files = files
         self._merging = merging
+        self._record = record
         self._catalog = catalog
         self._share = share
         self._seen: set[int] = set()  # segments whose row groups are as they stay
@@ -69,6 +77,8 @@ class RowIndexing:
         self._stopping.set()
         if self._merging is not None:
             self._merging.stop()
+        if self._record is not None:
+            self._record.stop()
         self._wanted.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -101,8 +111,18 @@ class RowIndexing:
                 waiting = [each for each in closed if each.base_offset not in self._seen]
                 if not waiting:
                     self._seen.intersection_update(each.base_offset for each in closed)
+                    self._update_record(closed)
                     break
                 self._index(waiting[-1], is_newest=waiting[-1] is closed[-1])
+
+    def _update_record(self, closed: list[Segment]) -> None:
+        try:
+            if self._record is not None:
+                self._record.update(closed)
+        except OSError as error:
+            log.warning("record of last messages not written", error=str(error))
+        except Exception:  # the thread must continue
+            log.exception("record of last messages not written")
 
     def _index(self, segment: Segment, *, is_newest: bool) -> None:
         try:
