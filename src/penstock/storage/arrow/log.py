@@ -153,6 +153,9 @@ class ArrowLog:
             self._catalog,
             self._options.retention.rules,
             later=self._committer.later,
+            segment_bytes_max=self._options.retention.segment_bytes(
+                self._options.segment_bytes_max
+            ),
         )
         self._row_indexing = RowIndexing(
             self._files,
