@@ -131,6 +131,12 @@ ROW_INDEX_NAMES_MAX: Final = 64
 """Topics of one group that are looked up in a row index; for more the group is read."""
 ROW_INDEX_FETCH_ROWS: Final = 64
 """Single messages that one read of the log takes."""
+ROW_INDEX_ACTIVE_BYTES: Final = 16 * MIB
+"""New bytes of the active segment from which their row groups are indexed in memory."""
+ROW_INDEX_ACTIVE_SECONDS: Final = 1.0
+"""Time between two looks at the size of the active segment."""
+ROW_INDEX_ACTIVE_BYTES_MAX: Final = 16 * MIB
+"""Memory for entries of the active segment: 10 bytes for each message of a rare topic."""
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
 MERGE_GROUPS_MIN: Final = 256

@@ -39,6 +39,7 @@ from penstock.storage.appends import Appends
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.topic_horizons import known_horizons
+from penstock.storage.arrow.read.active_rows import ActiveRows
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.scan import LogScanner
@@ -157,9 +158,11 @@ class ArrowLog:
                 self._options.segment_bytes_max
             ),
         )
+        self._active_rows = ActiveRows()
         self._row_indexing = RowIndexing(
             self._files,
             self._catalog,
+            active=self._active_rows,
             merging=SegmentMerging(self._files, self._catalog),
             record=LastMessageRecord(self._files, self._catalog),
         )
@@ -208,6 +211,7 @@ class ArrowLog:
             self._catalog,
             self._appends.post,
             stale_rows=self._row_indexing.renew,
+            active_rows=self._active_rows,
         )
         self._committer.start()
         self._row_indexing.start()

@@ -22,6 +22,7 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.format.topic_horizons import TopicHorizons
+from penstock.storage.arrow.read.active_rows import ActiveRows
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
 from penstock.storage.arrow.read.last_record import fitting_last_messages
@@ -152,11 +153,15 @@ class RowGroupReader:
         *,
         threads: int = LOG_READERS,
         stale_rows: Callable[[int], None] = lambda _: None,
+        active_rows: ActiveRows | None = None,
     ) -> None:
-        """`stale_rows` is called with the base offset of a segment whose row index is wrong."""
+        """`stale_rows` is called with the base offset of a segment whose row index is wrong.
+
+        `active_rows` has entries of the active segment.
+        """
         self._files = files
         self._catalog = catalog
-        self._rare = RareRows(files, catalog.folder, stale_rows)
+        self._rare = RareRows(files, catalog.folder, stale_rows, active_rows)
         self._runs = RunFinder(catalog, self._rare)
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
