@@ -119,7 +119,7 @@ LOG_READERS: Final = 2
 INDEX_TOPICS_MAX: Final = 1024
 """Topics of one group listed in the segment index; a group with more matches any topic."""
 INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
-"""Indexes of closed segments kept in memory."""
+"""Indexes of closed segments kept in memory, and entries of the active one."""
 ROW_INDEX_GROUP_BYTES_MIN: Final = 16 * KIB
 """A group that is smaller than this is read whole: its metadata are a good part of it."""
 ROW_INDEX_RARE: Final = 512
@@ -135,8 +135,9 @@ ROW_INDEX_ACTIVE_BYTES: Final = 16 * MIB
 """New bytes of the active segment from which their row groups are indexed in memory."""
 ROW_INDEX_ACTIVE_SECONDS: Final = 1.0
 """Time between two looks at the size of the active segment."""
-ROW_INDEX_ACTIVE_BYTES_MAX: Final = 16 * MIB
-"""Memory for entries of the active segment: 10 bytes for each message of a rare topic."""
+ROW_INDEX_ACTIVE_SHARE: Final = 0.25
+"""Part of INDEX_CACHE_BYTES_MAX for entries of the active segment: 10 bytes for each message of a
+rare topic."""
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
 MERGE_GROUPS_MIN: Final = 256
@@ -717,7 +718,7 @@ INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 REPLAY_FIXED_BYTES: Final = 16 * MIB
 """Row groups of CATCH_UP_FETCHES_MAX concurrent reads of the log."""
 INDEX_CACHE_SHARE: Final = 1 / 16
-"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX."""
+"""Part of the budget for indexes of segments, at most INDEX_CACHE_BYTES_MAX."""
 
 # --- Session numbers --------------------------------------------------------------------------
 SESSION_NUMBERS_BLOCK: Final = 10_000

@@ -379,9 +379,9 @@ def _wait(condition: Any) -> None:
     raise AssertionError("the row indexes are not written")
 
 
-def active_rows(log: WrittenLog, **settings: int) -> ActiveRows:
+def active_rows(log: WrittenLog, *, bytes_max: int = 1 << 24) -> ActiveRows:
     """Index the active segment of a log, as its thread does."""
-    rows = ActiveRows(**settings)
+    rows = ActiveRows(bytes_max=bytes_max)
     catalog = log.log._catalog
     active = catalog.segments()[-1]
     assert isinstance(active, ActiveSegment)

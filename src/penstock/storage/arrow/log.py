@@ -13,6 +13,7 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
+from penstock.limits import ROW_INDEX_ACTIVE_SHARE
 from penstock.ports import (
     Bounds,
     DamagedRange,
@@ -102,13 +103,14 @@ class ArrowLog:
         self.log_id = recovered.state.log_id
         self.partition, self.partitions = partition, (partition,)
         self.groups = GroupOffsets(data)
+        active_rows_bytes = int(self._options.index_cache_bytes_max * ROW_INDEX_ACTIVE_SHARE)
         self._catalog = Catalog(
             self._files,
             self._folder,
             recovered.segments,
             recovered.damage,
             horizon=recovered.horizon,
-            index_bytes_max=self._options.index_cache_bytes_max,
+            index_bytes_max=self._options.index_cache_bytes_max - active_rows_bytes,
             horizons=known_horizons(self._files, self._folder),
         )
         self._journal = TopicJournal(self._files, self._folder)
@@ -158,7 +160,7 @@ class ArrowLog:
                 self._options.segment_bytes_max
             ),
         )
-        self._active_rows = ActiveRows()
+        self._active_rows = ActiveRows(bytes_max=active_rows_bytes)
         self._row_indexing = RowIndexing(
             self._files,
             self._catalog,

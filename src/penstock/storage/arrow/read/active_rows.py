@@ -7,7 +7,6 @@ of its row groups, so that replay of a rare topic does not read them whole.
 import threading
 from collections.abc import Sequence
 
-from penstock.limits import ROW_INDEX_ACTIVE_BYTES_MAX
 from penstock.storage.arrow.format.index import Entry
 from penstock.storage.arrow.format.row_index_file import ListedRow, Section, find_in_section
 
@@ -24,7 +23,7 @@ class ActiveRows:
     Sections are refused when they have `bytes_max` together.
     """
 
-    def __init__(self, *, bytes_max: int = ROW_INDEX_ACTIVE_BYTES_MAX) -> None:
+    def __init__(self, *, bytes_max: int = 0) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._lock = threading.Lock()
