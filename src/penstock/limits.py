@@ -119,7 +119,7 @@ LOG_READERS: Final = 2
 INDEX_TOPICS_MAX: Final = 1024
 """Topics of one group listed in the segment index; a group with more matches any topic."""
 INDEX_CACHE_BYTES_MAX: Final = 64 * MIB
-"""Indexes of closed segments kept in memory."""
+"""Indexes of closed segments kept in memory, and entries of the active one."""
 ROW_INDEX_GROUP_BYTES_MIN: Final = 16 * KIB
 """A group that is smaller than this is read whole: its metadata are a good part of it."""
 ROW_INDEX_RARE: Final = 512
@@ -131,6 +131,13 @@ ROW_INDEX_NAMES_MAX: Final = 64
 """Topics of one group that are looked up in a row index; for more the group is read."""
 ROW_INDEX_FETCH_ROWS: Final = 64
 """Single messages that one read of the log takes."""
+ROW_INDEX_ACTIVE_BYTES: Final = 16 * MIB
+"""New bytes of the active segment from which their row groups are indexed in memory."""
+ROW_INDEX_ACTIVE_SECONDS: Final = 1.0
+"""Time between two looks at the size of the active segment."""
+ROW_INDEX_ACTIVE_SHARE: Final = 0.25
+"""Part of INDEX_CACHE_BYTES_MAX for entries of the active segment: 10 bytes for each message of a
+rare topic."""
 ROW_INDEX_TABLES_MAX: Final = 16
 """Row indexes whose tables are kept in memory: some kilobytes each, 400 for the smallest groups."""
 MERGE_GROUPS_MIN: Final = 256
@@ -533,6 +540,14 @@ ANSWERS_WAITING_BYTES_MAX: Final = 4 * MIB
 """Answers of one client that wait for the disk; above it the client is not read."""
 LAST_TOPICS_MAX: Final = TOPICS_MAX
 """Topics whose last messages one subscription gets. Each takes 8 bytes until it is sent."""
+LAST_RECORD_TOPICS_MAX: Final = 2 * TOPICS_MAX
+"""Topics in the record of last messages, deleted ones included."""
+LAST_RECORD_NAMES_BYTES_MAX: Final = 2 * TOPIC_NAMES_BYTES_MAX
+"""Names of those topics together."""
+LAST_RECORD_GROWTH: Final = 8
+"""The record is written anew when closed segments behind it have so many times its bytes."""
+LAST_RECORD_SHARE: Final = 0.25
+"""Share of its time that the thread works that writes it."""
 DEDUPE_SECONDS: Final = 120.0
 """How long the key of a message is known: a second message with it is not stored."""
 DEDUPE_KEYS_MAX: Final = 65_536
@@ -737,8 +752,8 @@ INPUT_GROWTH_BYTES_MAX: Final = 4 * MIB
 REPLAY_FIXED_BYTES: Final = 16 * MIB
 """Row groups of CATCH_UP_FETCHES_MAX concurrent reads of the log."""
 INDEX_CACHE_SHARE: Final = 1 / 16
-"""Part of the budget for indexes of closed segments, at most INDEX_CACHE_BYTES_MAX. With the log on
-Kafka, for row groups, at most KAFKA_CACHE_BYTES_MAX."""
+"""Part of the budget for indexes of segments, at most INDEX_CACHE_BYTES_MAX. With the log on Kafka,
+for row groups, at most KAFKA_CACHE_BYTES_MAX."""
 
 # --- Session numbers --------------------------------------------------------------------------
 SESSION_NUMBERS_BLOCK: Final = 10_000

@@ -24,7 +24,7 @@ from penstock.errors import (
     OffsetPastEnd,
 )
 from penstock.model import ByteOrder, Durability, binary_topic_name
-from penstock.ports import Fetched, Receipt, Record, TopicFilter
+from penstock.ports import Fetched, LastFound, Receipt, Record, TopicFilter
 from penstock.protocols import PROTOCOLS, Protocol
 from penstock.protocols.herald import HERALD
 from penstock.wire import herald, rheos1
@@ -125,6 +125,7 @@ class KeptLog:
         """Rows of so many appends are read together."""
         self.groups_read = 0
         self.last_reads = 0
+        self.last_rows_read = 0
         """How often the last message of each topic was asked for."""
         self._commit_number = 1
         self._pending: list[KeptRows] = []
@@ -220,17 +221,25 @@ class KeptLog:
         self.reads.append(lambda: then(self._find(offset, topics)))
         self.fetches_most = max(self.fetches_most, len(self.reads))
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
-        def find() -> "array[int]":
+    def find_last(
+        self, then: Callable[[LastFound | LogError], None], known: LastFound | None = None
+    ) -> None:
+        end = self.end
+
+        def find() -> LastFound:
             assert self.topics is not None
-            found = array("q", [-1]) * len(self.topics)
+            found = array("q", [] if known is None else known.offsets)
+            found.extend([-1] * (len(self.topics) - len(found)))
             batch = Batch()
             for rows in self.kept:
+                if known is not None and rows.base_offset < known.end:
+                    continue
                 rows.load(batch, self.topics)
+                self.last_rows_read += rows.count
                 for row in range(rows.count):
                     found[batch.topic_id(row)] = rows.base_offset + row
                 batch.clear()
-            return found
+            return LastFound(found, end)
 
         self.last_reads += 1
         self.reads.append(lambda: then(find()))

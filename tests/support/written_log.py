@@ -1,7 +1,7 @@
 """A real log that a test fills row group by row group, from the test's own thread."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,7 +11,7 @@ from penstock._kernels.topics import TopicTable
 from penstock.model import Kind
 from penstock.ports import Record, Storage
 from penstock.protocols.herald import HERALD
-from penstock.storage.arrow.format.file_names import partition_folder
+from penstock.storage.arrow.format.file_names import LAST_MESSAGES, partition_folder
 from penstock.storage.arrow.log import ArrowLog
 from penstock.storage.options import LogOptions
 
@@ -70,6 +70,15 @@ class WrittenStorage:
                 )
             )
 
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Let the threads of the log work until a condition is true."""
+
+        async def wait() -> None:
+            while not condition():
+                await asyncio.sleep(0.01)
+
+        self._loop.run_until_complete(asyncio.wait_for(wait(), SECONDS_MAX))
+
     def close(self) -> None:
         if self._open:
             self._open = False
@@ -104,9 +113,14 @@ class WrittenLog(WrittenStorage):
 
 
 def contents(data: Path) -> dict[str, bytes]:
-    """Every file below a folder, byte by byte."""
+    """Every file below a folder, byte by byte, except for the record of last messages.
+
+    A log writes that in the background.
+    """
     return {
-        str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file()
+        str(path.relative_to(data)): path.read_bytes()
+        for path in data.rglob("*")
+        if path.is_file() and not path.name.startswith(LAST_MESSAGES)
     }
 
 

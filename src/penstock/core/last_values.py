@@ -22,7 +22,7 @@ from penstock.limits import (
     LAST_TOPICS_MAX,
     TIER_RETRY_SECONDS,
 )
-from penstock.ports import LogReader, TopicFilter, new_topic_filter
+from penstock.ports import LastFound, LogReader, TopicFilter, new_topic_filter
 
 __all__ = ["LastRows", "LastValues", "Sent"]
 
@@ -135,9 +135,9 @@ class LastValues:
         self._slices = slices
         self._timers = timers
         self._topics_max = topics_max
-        self._stored: array[int] | None = None  # by topic, those that the log had when it was read
-        self._reads = 0
+        self._stored: LastFound | None = None  # those that the log had when it was read
         self._reading = False
+        self._lacks = True  # whether `_stored` may lack the last message of a topic
         self._waiting: dict[LastRows, Callable[[], None]] = {}
         self._failed: list[tuple[int, int]] = []  # ranges of offsets whose commits failed
 
@@ -160,7 +160,7 @@ class LastValues:
             self._slices.add(self._collect(rows, below, sent, then))
 
         rows.collecting = True
-        if self._stored is not None:
+        if not self._lacks and not self._reading:
             start()
             return
         rows.on_cancel = lambda: self._waiting.pop(rows, None)
@@ -169,44 +169,47 @@ class LastValues:
             self._read()
 
     def failed(self, *, start: int, end: int) -> None:
-        """Note that the commits of some offsets have failed: other messages are the last ones."""
+        """Note that the commits of some offsets have failed: other messages are the last ones.
+
+        They may have been written since the log was read.
+        """
         if start < end:
+            if self._failed and self._failed[-1][1] == start:
+                start, _ = self._failed.pop()
             self._failed.append((start, end))
-            self._stored = None
-            self._reads += 1  # what is being read may lack them
-            if self._reading:
-                self._read()
+            self._lacks = True
 
     def is_failed(self, offset: int) -> bool:
         """Return whether the commit of an offset has failed."""
         return any(start <= offset < end for start, end in self._failed)
 
     def _read(self) -> None:
-        self._reading = True
-        number = self._reads
+        """Find the last messages that were written since the log was read; then serve all."""
+        self._reading, self._lacks = True, False
 
-        def found(result: "array[int] | LogError") -> None:
-            if number != self._reads:
-                return
+        def found(result: LastFound | LogError) -> None:
             if isinstance(result, LogError):
                 log.warning("last messages not found", error=str(result))
                 self._timers.after(TIER_RETRY_SECONDS, self._read)
                 return
             self._stored = result
+            if self._lacks:  # commits have failed meanwhile
+                self._read()
+                return
             self._reading = False
             waiting, self._waiting = self._waiting, {}
             for start in waiting.values():
                 start()
 
-        self._reader.find_last(found)
+        self._reader.find_last(found, self._stored)
 
     def _of(self, identifier: int) -> int:
         """Return the offset of the last message of a topic, -1 if it has none."""
         offset = self._counts.last_offset(identifier)
         if offset >= 0 and not (self._failed and self.is_failed(offset)):
             return offset
-        stored = self._stored
-        return stored[identifier] if stored is not None and identifier < len(stored) else -1
+        stored = () if self._stored is None else self._stored.offsets
+        return stored[identifier] if identifier < len(stored) else -1
 
     def _collect(
         self, rows: LastRows, below: int, sent: Sent | None, then: Callable[[int], None]

@@ -185,6 +185,17 @@ class Fetched(NamedTuple):
     end: int
 
 
+class LastFound(NamedTuple):
+    """The offset of the last message below `end` of each topic, by the topic's number.
+
+    It is -1 for a topic without a message that can be delivered and read. The table may lack topics
+    that were created meanwhile.
+    """
+
+    offsets: "array[int]"
+    end: int
+
+
 class KnownTopic(NamedTuple):
     """A topic, the Rheos client id of its creator, and its owner; both are empty if unknown.
 
@@ -245,11 +256,12 @@ class LogReader(Port):
         OffsetPastEnd and TierUnavailable say that the log does not answer at the moment.
         """
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
-        """Call `then` with the offset of the last message of each topic, by the topic's number.
+    def find_last(
+        self, then: Callable[[LastFound | LogError], None], known: LastFound | None = None
+    ) -> None:
+        """Call `then` with the offset of the last message of each topic.
 
-        It is -1 for a topic without a message that can be delivered and read. The table may lack
-        topics that were created meanwhile.
+        With `known`, the result of an earlier call, only messages from its end on are searched.
         """
 
 

@@ -188,6 +188,8 @@ class RetentionRuleStatus:
     """Messages of these topics below it have expired; with `last_only`, all but the last ones."""
     excess_bytes: int
     """Bytes above `bytes_max`: the newest messages always stay."""
+    expired_bytes: int
+    """Bytes of expired messages in segments that have others too."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from penstock.ports import (
     GroupState,
     GroupSummary,
     KnownTopic,
+    LastFound,
     Matched,
     PartitionRange,
     Prepared,
@@ -246,9 +247,13 @@ class MemoryLog:
         """See ports.LogReader."""
         then(self.next_offset)
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+    def find_last(
+        self,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None = None,  # noqa: ARG002
+    ) -> None:
         """See ports.LogReader."""
-        then(array("q"))
+        then(LastFound(array("q"), self.next_offset))
 
     def bounds(self) -> Mapping[int, Bounds]:
         """See ports.Storage."""

@@ -110,6 +110,34 @@ def test_messages_of_earlier_runs_are_found_in_the_log_once() -> None:
     assert desk.log.last_reads == 1
 
 
+def test_after_a_failed_commit_only_later_messages_are_searched() -> None:
+    desk = desk_with(*((channel, b"%d" % channel) for channel in range(20)))
+    first = last_client(desk, "channel/3@last")
+    settle(desk)
+    assert first.read() == [b"3"]
+    searched = desk.log.last_rows_read
+    desk.send("again", channel=3)
+    desk.log.commit()
+    desk.send("lost", channel=3)
+    desk.log.fail()
+    client = last_client(desk, "channel/3@last", "channel/5@last")
+    settle(desk)
+    assert sorted(client.read()) == [b"5", b"again"]
+    assert desk.log.last_rows_read == searched + 1
+
+
+def test_a_commit_that_fails_during_the_search_lets_it_go_on() -> None:
+    desk = desk_with((1, b"a1"), (2, b"b1"))
+    client = last_client(desk, "#@last")
+    desk.send("a2", channel=1)
+    desk.log.commit()
+    desk.send("a3", channel=1)
+    desk.log.fail()
+    settle(desk)
+    assert client.read() == [b"b1", b"a2"]
+    assert desk.log.last_reads == 2
+
+
 def test_a_congested_client_gets_the_rest_later() -> None:
     desk = desk_with(*((channel, b"%d" % channel) for channel in range(200)))
     client = last_client(desk, "#@last")

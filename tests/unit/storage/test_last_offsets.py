@@ -7,6 +7,7 @@ import pytest
 from penstock._kernels.topics import TopicTable
 from penstock.limits import INDEX_TOPICS_MAX
 from penstock.model import Kind
+from penstock.ports import LastFound
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.last_offsets import LastOffsets
 from tests.support.written_log import WrittenLog, message
@@ -34,6 +35,24 @@ def test_the_last_offset_of_each_topic_is_found_and_other_row_groups_are_not_rea
     last, row_groups = search(tmp_path, "rare", "a", "b", "c", "once")
     assert last == {"rare": 0, "a": 100, "b": 101, "c": 59, "once": 61}
     assert row_groups == 4
+
+
+def test_a_search_goes_on_at_the_end_of_an_earlier_one(tmp_path: Path) -> None:
+    topics = TopicTable()
+    for name in ("a", "b", "c"):
+        topics.intern(name)
+    with WrittenLog(tmp_path, segment_bytes_max=1) as written:
+        written.put_many(10, rows=2)
+        view = LogView(tmp_path)
+        known = LastFound(LastOffsets(view.catalog, topics, view.end).find(), view.end)
+        written.put(message("b", b"1"), message("c", b"1", private=True))
+        written.put(message("new", b"1"))
+    topics.intern("new")
+    view = LogView(tmp_path)
+    found = LastOffsets(view.catalog, topics, view.end, known)
+    assert list(found.find()) == [18, 20, -1, 22]
+    assert found.row_groups_read == 2
+    assert list(known.offsets) == [18, 19, -1], "the earlier result is another array"
 
 
 def test_topics_without_a_message_have_no_offset(tmp_path: Path) -> None:

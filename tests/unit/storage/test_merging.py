@@ -742,7 +742,7 @@ def test_a_rule_of_bytes_counts_a_merged_segment_again(files: Files, catalog: Ca
         return expiry._kept[0]
 
     rule = TopicRetention(("a",), bytes_max=10_000_000)
-    expiry = TopicExpiry(files, catalog, [rule], later=lambda _: None)
+    expiry = TopicExpiry(files, catalog, [rule], later=lambda _: None, segment_bytes_max=1)
     before = kept()
     merge(files, catalog)
     assert kept() < before / 5

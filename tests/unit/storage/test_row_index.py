@@ -1,5 +1,6 @@
 """Replay of rare topics by row indexes gives what whole row groups give, and reads little."""
 
+import dataclasses
 import random
 import threading
 from array import array
@@ -22,13 +23,17 @@ from penstock.protocols.rheos2 import RHEOS2
 from penstock.storage.arrow.format import row_index_file
 from penstock.storage.arrow.format.damage import Damage, Fault
 from penstock.storage.arrow.format.file_names import index_path, rows_path
+from penstock.storage.arrow.format.index import Entry
 from penstock.storage.arrow.format.index_file import load_index
 from penstock.storage.arrow.format.topic_horizons import RuleHorizon, TopicHorizons
 from penstock.storage.arrow.log import ArrowLog
+from penstock.storage.arrow.read.active_rows import ActiveRows
 from penstock.storage.arrow.read.browse import LogView
+from penstock.storage.arrow.read.catalog import ActiveSegment
 from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.arrow.recover.verify import verify
+from penstock.storage.arrow.write import row_indexing
 from penstock.storage.arrow.write.row_indexing import RowIndexing
 from penstock.storage.files import Files
 from tests.support.written_log import START_US, WrittenLog, flip, message
@@ -111,26 +116,45 @@ class Delivered(NamedTuple):
 class Replay:
     """Reads a log as the broker does."""
 
-    def __init__(self, data: Path, *, horizons: TopicHorizons | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        horizons: TopicHorizons | None = None,
+        log: ArrowLog | None = None,
+        active: ActiveRows | None = None,
+    ) -> None:
+        """With `log`, read what it has open, with the entries of its active segment."""
         self.view = LogView(data)
+        self.catalog = self.view.catalog if log is None else log._catalog
+        self._log = log
+        self.active = active
         if horizons is not None:
-            self.view.catalog.horizons = horizons
+            self.catalog.horizons = horizons
         self.files = CountingFiles()
         self.stale: list[int] = []
         self.lost: list[tuple[int, int]] = []
         self.row_groups: list[Stored] = []
 
+    @property
+    def end(self) -> int:
+        return self.view.end if self._log is None else self._log.end
+
     def messages(self, *patterns: str, start: int = 0) -> list[Delivered]:
         topics = new_topic_filter(patterns)
         assert topics is not None
         reader = RowGroupReader(
-            self.files, self.view.catalog, lambda work: work(), stale_rows=self.stale.append
+            self.files,
+            self.catalog,
+            lambda work: work(),
+            stale_rows=self.stale.append,
+            active_rows=self.active,
         )
         table = TopicTable()
         found: list[Delivered] = []
         position = start
-        while position < self.view.end:
-            result = _fetch(reader, position, self.view.end, topics)
+        while position < self.end:
+            result = _fetch(reader, position, self.end, topics)
             if isinstance(result, LogDamaged):
                 self.lost.append((result.offset, result.resumes_at))
                 position = result.resumes_at
@@ -353,6 +377,122 @@ def _wait(condition: Any) -> None:
             return
         changed.wait(0.01)
     raise AssertionError("the row indexes are not written")
+
+
+def active_rows(log: WrittenLog, *, bytes_max: int = 1 << 24) -> ActiveRows:
+    """Index the active segment of a log, as its thread does."""
+    rows = ActiveRows(bytes_max=bytes_max)
+    catalog = log.log._catalog
+    active = catalog.segments()[-1]
+    assert isinstance(active, ActiveSegment)
+    RowIndexing(Files(), catalog, share=1.0, active=rows, active_bytes=1).index_active(active)
+    return rows
+
+
+def put_spread(log: WrittenLog, row_groups: int = 10) -> None:
+    """Put row groups with one message of a rare topic each."""
+    for number in range(row_groups):
+        topics = [f"often/{place % 100}" for place in range(3000)]
+        topics[(7 * number) % 3000] = "rare"
+        log.put(*(message(topic, bytes(100)) for topic in topics))
+
+
+def test_a_spread_topic_is_replayed_by_reading_little_of_the_active_segment(
+    tmp_path: Path,
+) -> None:
+    with WrittenLog(tmp_path) as log:
+        put_spread(log)
+        size = sum(path.stat().st_size for path in log.segments())
+        whole = Replay(tmp_path, log=log.log)
+        expected = whole.messages("rare")
+        assert whole.files.bytes_read > 0.9 * size
+        replay = Replay(tmp_path, log=log.log, active=active_rows(log))
+        assert replay.messages("rare") == expected
+        assert len(expected) == 10
+        assert replay.files.bytes_read < 0.01 * size
+        put_spread(log, 1)  # behind what is indexed: it is read whole
+        assert len(replay.messages("rare")) == 11
+
+
+@pytest.mark.parametrize("bytes_max", [1 << 24, 20_000])
+def test_rows_of_the_active_segment_are_what_whole_row_groups_have(
+    tmp_path: Path, bytes_max: int
+) -> None:
+    source = random.Random(7)
+    with WrittenLog(tmp_path) as log:
+        for _ in range(6):
+            log.put(*(any_message(source, topic) for topic in topics_of(source, fleet=500)))
+        active = active_rows(log, bytes_max=bytes_max)
+        assert active.segments() == [0]
+        for patterns in PATTERNS:
+            replay = Replay(tmp_path, log=log.log, active=active)
+            assert replay.messages(*patterns) == Replay(tmp_path, log=log.log).messages(*patterns)
+            assert not replay.stale
+
+
+def test_entries_of_the_active_segment_are_limited_and_dropped() -> None:
+    section = row_index_file.Section(0, 1, bytes(100), [bytes(50)])
+    entries = [Entry(number, 1, 1000 * number, 1000, 0, 0) for number in range(3)]
+    rows = ActiveRows(bytes_max=300)
+    assert [rows.add(0, each, section) for each in entries] == [True, True, False]
+    rows.drop(0)
+    assert rows.segments() == []
+    assert rows.add(5, entries[2], section)
+    rows.refuse(5)
+    assert rows.section(5, entries[2]) is None
+    assert not rows.add(5, entries[0], section)
+    assert rows.add(6, entries[0], section)
+    other = dataclasses.replace(entries[0], size=1001)
+    assert rows.section(6, other) is None, "another row group with the same offsets"
+
+
+def test_a_wrong_entry_of_the_active_segment_is_not_used_and_reported(tmp_path: Path) -> None:
+    with WrittenLog(tmp_path) as log:
+        put_spread(log, 3)
+        active = active_rows(log)
+        entry = log.log._catalog.index(log.log._catalog.segments()[-1]).entry(1)
+        section = active.section(0, entry)
+        assert section is not None
+        buckets = [
+            bytes(byte ^ (place % 10 == 6) for place, byte in enumerate(each))
+            for each in section.buckets
+        ]
+        active.add(0, entry, section._replace(buckets=buckets))
+        replay = Replay(tmp_path, log=log.log, active=active)
+        assert len(replay.messages("rare")) == 3
+        assert replay.stale == [0]
+        assert active.segments() == []
+
+
+def test_the_row_index_of_a_closed_segment_has_the_entries_of_the_active_one(
+    tmp_path: Path,
+) -> None:
+    with WrittenLog(tmp_path) as log:
+        put_spread(log)
+        active = active_rows(log)
+    (path,) = indexed(tmp_path)
+    expected = path.read_bytes()
+    path.unlink()
+    view, files = LogView(tmp_path), CountingFiles()
+    (segment,) = view.catalog.segments()
+    assert isinstance(segment, Segment)
+    RowIndexing(files, view.catalog, share=1.0, active=active).index(segment)
+    assert path.read_bytes() == expected
+    assert files.bytes_read < 0.1 * segment.size, "no row group is read again"
+
+
+def test_a_broker_indexes_its_active_segment_and_drops_the_entries_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_indexing, "ROW_INDEX_ACTIVE_SECONDS", 0.01)
+    with WrittenLog(tmp_path, segment_bytes_max=2_000_000) as log:
+        log.log._row_indexing._active_bytes = 100_000
+        active = log.log._active_rows
+        put_spread(log, 2)
+        _wait(lambda: active.segments() == [0])
+        while len(log.segments()) == 1:
+            put_spread(log, 1)
+        _wait(lambda: rows_path(log.folder, 0).exists() and 0 not in active.segments())
 
 
 def test_only_large_row_groups_have_rare_topics(

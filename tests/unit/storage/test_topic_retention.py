@@ -22,6 +22,7 @@ from penstock.storage.arrow.format.topic_horizons import (
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.follow import LogFollower
 from penstock.storage.arrow.read.records import count_topics, record_batches
+from penstock.storage.arrow.write import topic_retention
 from penstock.storage.files import Files
 from penstock.storage.options import Retention, TopicRetention
 from tests.support.written_log import WrittenLog, message
@@ -185,6 +186,42 @@ def test_a_bound_of_bytes_that_is_too_small_is_told_and_keeps_the_newest(tmp_pat
         expire(log, 1)
         assert scanned(log) == [(1, "a")]
         assert log.log.status().retention_rules[0].excess_bytes > 40_000
+
+
+def test_expired_messages_that_a_kept_one_holds_on_the_disk_are_measured_and_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_retention, "RETENTION_SEARCH_SHARE", 1.0)
+    last = TopicRetention(("state/#",), last_only=True)
+    with written(tmp_path, OF_A, last, segment_bytes_max=100_000) as log:
+
+        def expired() -> tuple[int, ...]:
+            log.log._committer.later(log.log._retain)
+            return tuple(each.expired_bytes for each in log.log.status().retention_rules)
+
+        log.put(old("state/quiet"))
+        for _ in range(10):
+            log.put(old("a/1", bytes(50_000)), old("state/busy", bytes(50_000)))
+        log.put(young("a/1"), young("b"))
+        until(log, lambda: 500_000 < expired()[0] < 550_000)
+        until(log, lambda: 400_000 < expired()[1] < 500_000)
+        assert log.log.status().segments_removed == 0
+        output = capsys.readouterr().out
+        assert output.count("expired messages take space") == 1
+        assert "['state/quiet']" in output
+        log.put(young("state/quiet"))
+        until(log, lambda: sum(expired()) < 150_000)
+        assert log.log.status().segments_removed > 8
+        assert log.log.status().size < 250_000
+
+
+def test_a_log_can_be_closed_whenever_retention_starts_a_search(tmp_path: Path) -> None:
+    last = TopicRetention(("state/#",), last_only=True)
+    for number in range(20):
+        with written(tmp_path, OF_A, last) as log:
+            log.put(young(f"state/{number}"))
+            log.log._committer.later(log.log._retain)
+    assert LogView(tmp_path).damage == []
 
 
 def test_the_oldest_segments_go_when_all_their_messages_have_expired(tmp_path: Path) -> None:

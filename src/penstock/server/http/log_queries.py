@@ -82,6 +82,7 @@ async def describe_log(context: HttpContext, principal: Principal, _query: NoQue
                     last_only=rule.last_only,
                     horizon=rule.horizon,
                     excess_bytes=rule.excess_bytes,
+                    expired_bytes=rule.expired_bytes,
                 )
                 for rule in status.retention_rules
             ],

@@ -353,6 +353,11 @@ def _retention(rules: Sequence[RetentionRuleStatus]) -> Iterable[Metric]:
             "Bytes of the topics of a rule above its bound.",
             [rule.excess_bytes for rule in rules],
         ),
+        (
+            "log_topics_expired_bytes",
+            "Bytes of expired messages of a rule that still take space.",
+            [rule.expired_bytes for rule in rules],
+        ),
     ):
         yield _gauges(name, text, "topics", dict(zip(names, numbers, strict=True)))
 

@@ -352,6 +352,7 @@ class TopicRetention(Struct, frozen=True):
 
     Messages of its topics below `horizon` have expired, or all but the last of each topic if
     `last_only` is true. `excess_bytes` are above `bytes_max`: the newest messages always stay.
+    `expired_bytes` are those of expired messages that still take space.
     """
 
     topics: list[str]
@@ -360,6 +361,7 @@ class TopicRetention(Struct, frozen=True):
     last_only: bool
     horizon: Count
     excess_bytes: Count
+    expired_bytes: Count
 
 
 class LogRetention(Struct, frozen=True):

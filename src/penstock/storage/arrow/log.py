@@ -4,7 +4,6 @@ The event loop's thread owns an ArrowLog, and a thread of its own writes the seg
 """
 
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +13,14 @@ import structlog
 from penstock._kernels.batch import Batch
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogError
+from penstock.limits import ROW_INDEX_ACTIVE_SHARE
 from penstock.ports import (
     Bounds,
     DamagedRange,
     Fetched,
     Follower,
     KnownTopic,
+    LastFound,
     Matched,
     PartitionRange,
     Prepared,
@@ -40,12 +41,14 @@ from penstock.storage.appends import Appends
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.topic_horizons import known_horizons
+from penstock.storage.arrow.read.active_rows import ActiveRows
 from penstock.storage.arrow.read.catalog import Catalog
 from penstock.storage.arrow.read.reader import RowGroupReader
 from penstock.storage.arrow.read.scan import LogScanner
 from penstock.storage.arrow.read.tiered_files import TieredFiles
 from penstock.storage.arrow.recover.recovery import Segment, recover
 from penstock.storage.arrow.write.committer import Committer, Tail
+from penstock.storage.arrow.write.last_message_record import LastMessageRecord
 from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.arrow.write.removal_record import RemovalRecord
@@ -104,13 +107,14 @@ class ArrowLog:
         self.last_us = max(times, default=None)
         self.partition, self.partitions = partition, (partition,)
         self.groups = GroupOffsets(data)
+        active_rows_bytes = int(self._options.index_cache_bytes_max * ROW_INDEX_ACTIVE_SHARE)
         self._catalog = Catalog(
             self._files,
             self._folder,
             recovered.segments,
             recovered.damage,
             horizon=recovered.horizon,
-            index_bytes_max=self._options.index_cache_bytes_max,
+            index_bytes_max=self._options.index_cache_bytes_max - active_rows_bytes,
             horizons=known_horizons(self._files, self._folder),
         )
         self._journal = TopicJournal(self._files, self._folder)
@@ -156,9 +160,17 @@ class ArrowLog:
             self._catalog,
             self._options.retention.rules,
             later=self._committer.later,
+            segment_bytes_max=self._options.retention.segment_bytes(
+                self._options.segment_bytes_max
+            ),
         )
+        self._active_rows = ActiveRows(bytes_max=active_rows_bytes)
         self._row_indexing = RowIndexing(
-            self._files, self._catalog, merging=SegmentMerging(self._files, self._catalog)
+            self._files,
+            self._catalog,
+            active=self._active_rows,
+            merging=SegmentMerging(self._files, self._catalog),
+            record=LastMessageRecord(self._files, self._catalog),
         )
         self._tiering = self._new_tiering()
         self._table: TopicTable | None = None
@@ -205,6 +217,7 @@ class ArrowLog:
             self._catalog,
             self._appends.post,
             stale_rows=self._row_indexing.renew,
+            active_rows=self._active_rows,
         )
         self._committer.start()
         self._row_indexing.start()
@@ -382,11 +395,13 @@ class ArrowLog:
         """See ports.LogReader."""
         self._row_group_reader.find_time(timestamp_us, self.end, then)
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+    def find_last(
+        self, then: Callable[[LastFound | LogError], None], known: LastFound | None = None
+    ) -> None:
         """See ports.LogReader."""
         if self._table is None:
             raise AssertionError("the log is not attached")
-        self._row_group_reader.find_last(self._table, self.end, then)
+        self._row_group_reader.find_last(self._table, self.end, then, known)
 
     @property
     def _row_group_reader(self) -> RowGroupReader:

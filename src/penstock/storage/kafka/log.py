@@ -5,7 +5,6 @@ transaction of Kafka, and a row group is a record. See docs/kafka.md.
 """
 
 import dataclasses
-from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from penstock.ports import (
     Fetched,
     Follower,
     KnownTopic,
+    LastFound,
     Matched,
     PartitionRange,
     Prepared,
@@ -509,9 +509,11 @@ class KafkaLog:
         """See ports.LogReader."""
         self._reader.find_time(timestamp_us, then)
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+    def find_last(
+        self, then: Callable[[LastFound | LogError], None], known: LastFound | None = None
+    ) -> None:
         """See ports.LogReader."""
-        self._reader.find_last(then)
+        self._reader.find_last(then, known)
 
     @property
     def partitions(self) -> Sequence[int]:

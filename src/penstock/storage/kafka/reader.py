@@ -14,7 +14,7 @@ from penstock.limits import (
     KAFKA_REFERENCES_PASSED_MAX,
     KAFKA_TAKE_ATTEMPTS_MAX,
 )
-from penstock.ports import Fetched, TopicFilter
+from penstock.ports import Fetched, LastFound, TopicFilter
 from penstock.storage.kafka.partition import KafkaPartition, NotAsked
 from penstock.storage.kafka.reader_threads import ReaderThreads
 from penstock.storage.kafka.records import RowGroupRecord
@@ -142,9 +142,13 @@ class KafkaReader:
                 passed = each.end_offset
         return Fetched((), passed)  # the next call continues, or raises the error
 
-    def find_last(self, then: "Callable[[array[int] | LogError], None]") -> None:
+    def find_last(
+        self,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None = None,  # noqa: ARG002
+    ) -> None:
         """See ports.LogReader: Kafka has no index of topics."""
-        then(array("q"))
+        then(LastFound(array("q"), 0))
 
     def find_time(self, timestamp_us: int, then: Callable[[int | LogError], None]) -> None:
         """See ports.LogReader."""

@@ -8,6 +8,7 @@ DATA/log/<partition>/00000000000000000000.arrows        a segment, by its base o
                      log.json                           the state of the log
                      topics.journal                     the journal of topics
                      topic-horizons.arrow               what `[[retention]]` has expired
+                     last-messages.arrow                the record of last messages
                      session-numbers                    the next session number, see its module
 DATA/quarantine/                                        bytes that recovery cut off
 """
@@ -22,6 +23,7 @@ __all__ = [
     "HORIZONS",
     "INDEX",
     "JOURNAL",
+    "LAST_MESSAGES",
     "QUARANTINE",
     "REMOVED",
     "ROWS",
@@ -53,6 +55,7 @@ STATE: Final = "log.json"
 TIER: Final = "tier.json"
 TIER_CACHE: Final = "tier-cache"
 HORIZONS: Final = "topic-horizons.arrow"
+LAST_MESSAGES: Final = "last-messages.arrow"
 JOURNAL: Final = "topics.journal"
 QUARANTINE: Final = "quarantine"
 

@@ -49,6 +49,7 @@ __all__ = [
     "Section",
     "StaleRowIndex",
     "encode_section",
+    "find_in_section",
     "is_useful",
     "load_row_index",
     "may_be_rare",
@@ -253,6 +254,29 @@ class RowIndexWriter:
 # --- Reading --------------------------------------------------------------------------------------
 
 
+def find_in_section(
+    section: Section, hashes: Sequence[int]
+) -> tuple[tuple[int, ...], list[list[ListedRow]]] | None:
+    """Return what `RowIndex.find` returns, from a section in memory."""
+    bits = _bucket_bits(section.entries)
+    found: list[list[ListedRow]] = []
+    for value in hashes:
+        rows = _rows_of(value, section.buckets[value >> (32 - bits)][: -_CRC.size])
+        if any(row.row == WHOLE for row in rows):
+            return None
+        found.append(rows)
+    return _PARTS.unpack_from(section.first), found
+
+
+def _rows_of(value: int, entries: bytes) -> list[ListedRow]:
+    """Return the rows of a topic by its hash, from the entries of its bucket."""
+    return [
+        ListedRow(row, checksum)
+        for found, row, checksum in _ENTRY.iter_unpack(entries)
+        if found == value
+    ]
+
+
 def load_row_index(files: Files, folder: Path, summary: Summary) -> "RowIndex":
     """Read the table of the row index of a segment; raise StaleRowIndex."""
     path = rows_path(folder, summary.base_offset)
@@ -359,12 +383,7 @@ class RowIndex:
     def _rows(
         self, value: int, bucket: int, ends: tuple[int, ...], position: int, loaded: bytes
     ) -> list[ListedRow]:
-        entries = self._bucket(bucket, ends, position, loaded)
-        return [
-            ListedRow(row, checksum)
-            for found, row, checksum in _ENTRY.iter_unpack(entries)
-            if found == value
-        ]
+        return _rows_of(value, self._bucket(bucket, ends, position, loaded))
 
     def _read(self, position: int, size: int) -> bytes:
         if position + size > self._end:

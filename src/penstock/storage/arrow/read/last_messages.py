@@ -43,10 +43,18 @@ def read_row_group(
         return
 
 
-def last_messages(catalog: Catalog, wanted: _Wanted, start: int, end: int) -> dict[str, int]:
+def last_messages(
+    catalog: Catalog,
+    wanted: _Wanted,
+    start: int,
+    end: int,
+    *,
+    rest: Callable[[], None] = lambda: None,
+) -> dict[str, int]:
     """Return the last message of each wanted topic between two offsets; raise OSError.
 
-    Requests and private messages are not counted: subscribers do not get them.
+    Requests and private messages are not counted: subscribers do not get them. `rest` is called
+    after each row group that is read.
     """
     found: dict[str, int] = {}
     for segment in reversed(catalog.segments()):
@@ -54,7 +62,7 @@ def last_messages(catalog: Catalog, wanted: _Wanted, start: int, end: int) -> di
             index = catalog.index(segment)
             first, last = index.at_offset(start), index.at_offset(end - 1) + 1
             names = set(filter(wanted, index.topics_between(first, min(last, len(index)))))
-            search = _Search(catalog.folder, segment, index, start=start, end=end)
+            search = _Search(catalog.folder, segment, index, start=start, end=end, rest=rest)
             search.add_to(found, names - found.keys())
     return {name: offset for name, offset in found.items() if wanted(name)}
 
@@ -63,23 +71,33 @@ class _Search:
     """The search in one segment, between two offsets."""
 
     def __init__(
-        self, folder: Path, segment: Segment | ActiveSegment, index: Index, *, start: int, end: int
+        self,
+        folder: Path,
+        segment: Segment | ActiveSegment,
+        index: Index,
+        *,
+        start: int,
+        end: int,
+        rest: Callable[[], None],
     ) -> None:
         self._folder = folder
         self._segment = segment
         self._index = index
         self._start = start
         self._end = end
+        self._rest = rest
 
     def add_to(self, found: dict[str, int], missing: set[str]) -> None:
         """Add last messages to `found` until no topic of `missing` is left, or the segment ends."""
+        was_read = set()
         for place, names in self._index.last_row_groups():
             if names is None or not missing.isdisjoint(names):
                 self._take(place, found, missing)
+                was_read.add(place)
         # The last row groups of some topics may have only requests of them, or be behind the end.
         others = self._index.with_topics(missing.__contains__) if missing else ()
         for place in reversed(others):
-            if missing:
+            if missing and place not in was_read:
                 self._take(place, found, missing)
 
     def _take(self, place: int, found: dict[str, int], missing: set[str]) -> None:
@@ -94,6 +112,7 @@ class _Search:
             for name, offset in _last(batch.filter(inside)):
                 found.setdefault(name, offset)
                 missing.discard(name)
+        self._rest()
 
 
 def _last(batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:

@@ -22,13 +22,15 @@ from penstock.storage.arrow.format.file_names import rows_path
 from penstock.storage.arrow.format.index import Entry
 from penstock.storage.arrow.format.index_file import StaleIndex, load_summary
 from penstock.storage.arrow.format.row_index_file import (
+    ListedRow,
     RowIndex,
     StaleRowIndex,
     load_row_index,
     topic_hash,
 )
 from penstock.storage.arrow.format.row_record import BadRecord, RecordReader, row_group_of
-from penstock.storage.arrow.read.catalog import Place
+from penstock.storage.arrow.read.active_rows import ActiveRows
+from penstock.storage.arrow.read.catalog import ActiveSegment, Place
 from penstock.storage.arrow.read.stored_row_group import StoredRowGroup
 from penstock.storage.arrow.recover.recovery import Segment
 from penstock.storage.files import Files
@@ -65,14 +67,24 @@ class RareRows:
     `stale` is called with the base offset of a segment whose row index is wrong.
     """
 
-    def __init__(self, files: Files, folder: Path, stale: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        stale: Callable[[int], None],
+        active: ActiveRows | None = None,
+    ) -> None:
+        """`active` has entries of segments without a row index."""
         self._files = files
         self._folder = folder
         self._stale = stale
+        self._active = active or ActiveRows()
         self._lock = threading.Lock()
         self._open: OrderedDict[int, tuple[_Version, RowIndex | None]] = OrderedDict()
 
-    def find(self, segment: Segment, entry: Entry, names: Sequence[str] | None) -> Picked | None:
+    def find(
+        self, segment: Segment | ActiveSegment, entry: Entry, names: Sequence[str] | None
+    ) -> Picked | None:
         """Return the messages of some topics in a row group; None if it must be read whole.
 
         `names` are all wanted topics that the row group may have, None if they are not known.
@@ -83,14 +95,7 @@ class RareRows:
             or len(names) > ROW_INDEX_NAMES_MAX
         ):
             return None
-        index = self._index(segment)
-        if index is None:
-            return None
-        try:
-            found = index.find(entry.base_offset, [topic_hash(name) for name in names])
-        except StaleRowIndex as error:
-            self.distrust(segment.base_offset, str(error))
-            return None
+        found = self._entries(segment, entry, [topic_hash(name) for name in names])
         if found is None:
             return None
         parts, by_topic = found
@@ -99,6 +104,19 @@ class RareRows:
         if len(rows) > max(_FEW_ROWS, entry.count // ROW_INDEX_RARE):
             return None
         return Picked(parts, rows)
+
+    def _entries(
+        self, segment: Segment | ActiveSegment, entry: Entry, hashes: Sequence[int]
+    ) -> tuple[tuple[int, ...], list[list[ListedRow]]] | None:
+        """Return the parts of records of a row group, and the rows of topics, by their hashes."""
+        index = None if isinstance(segment, ActiveSegment) else self._index(segment)
+        if index is None:
+            return self._active.find(segment.base_offset, entry, hashes)
+        try:
+            return index.find(entry.base_offset, hashes)
+        except StaleRowIndex as error:
+            self.distrust(segment.base_offset, str(error))
+            return None
 
     def read(
         self, place: Place, picked: Picked, words: stored.SegmentWords
@@ -136,6 +154,7 @@ class RareRows:
     def distrust(self, base_offset: int, reason: str) -> None:
         """Use the row index of a segment no more, until it is replaced."""
         log.warning("row index not used", segment=base_offset, error=reason)
+        self._active.refuse(base_offset)
         with self._lock:
             if base_offset in self._open:
                 self._open[base_offset] = self._open[base_offset][0], None

@@ -1,6 +1,5 @@
 """Reads and checks row groups, in threads: the event loop never waits for a disk."""
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from penstock._kernels import stored
 from penstock._kernels.topics import TopicTable
 from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
 from penstock.limits import LOG_READERS, TIER_READERS
-from penstock.ports import Fetched, TopicFilter
+from penstock.ports import Fetched, LastFound, TopicFilter
 from penstock.storage.arrow.format.row_record import BadRecord
 from penstock.storage.arrow.format.segment import (
     HEAD_BYTES_MAX,
@@ -23,8 +22,10 @@ from penstock.storage.arrow.format.segment import (
     parse_row_group,
 )
 from penstock.storage.arrow.format.topic_horizons import TopicHorizons
+from penstock.storage.arrow.read.active_rows import ActiveRows
 from penstock.storage.arrow.read.catalog import Catalog, Place
 from penstock.storage.arrow.read.last_offsets import LastOffsets
+from penstock.storage.arrow.read.last_record import fitting_last_messages
 from penstock.storage.arrow.read.moved_places import moved_places
 from penstock.storage.arrow.read.rare_rows import Picked, RareRows
 from penstock.storage.arrow.read.runs import Run, RunFinder
@@ -152,11 +153,15 @@ class RowGroupReader:
         *,
         threads: int = LOG_READERS,
         stale_rows: Callable[[int], None] = lambda _: None,
+        active_rows: ActiveRows | None = None,
     ) -> None:
-        """`stale_rows` is called with the base offset of a segment whose row index is wrong."""
+        """`stale_rows` is called with the base offset of a segment whose row index is wrong.
+
+        `active_rows` has entries of the active segment.
+        """
         self._files = files
         self._catalog = catalog
-        self._rare = RareRows(files, catalog.folder, stale_rows)
+        self._rare = RareRows(files, catalog.folder, stale_rows, active_rows)
         self._runs = RunFinder(catalog, self._rare)
         self._post = post
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-read")
@@ -181,10 +186,14 @@ class RowGroupReader:
         self._threads.submit(self._find_time, timestamp_us, end, then)
 
     def find_last(
-        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+        self,
+        topics: TopicTable,
+        end: int,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None = None,
     ) -> None:
         """Find the last message of each topic; see ports.LogReader."""
-        self._tier_threads.submit(self._find_last, topics, end, then)
+        self._tier_threads.submit(self._find_last, topics, end, then, known)
 
     def close(self) -> None:
         """End the threads."""
@@ -287,11 +296,18 @@ class RowGroupReader:
         return [whole], None
 
     def _find_last(
-        self, topics: TopicTable, end: int, then: "Callable[[array[int] | LogError], None]"
+        self,
+        topics: TopicTable,
+        end: int,
+        then: Callable[[LastFound | LogError], None],
+        known: LastFound | None,
     ) -> None:
-        result: array[int] | LogError
+        result: LastFound | LogError
         try:
-            result = LastOffsets(self._catalog, topics, end).find()
+            record = None
+            if known is None:
+                record, _ = fitting_last_messages(self._files, self._catalog) or (None, 0)
+            result = LastFound(LastOffsets(self._catalog, topics, end, known, record).find(), end)
         except LogError as error:
             result = error
         except Exception as error:

@@ -159,7 +159,7 @@ class RunFinder:
         offset: int,
     ) -> Picked | None:
         """Return the wanted messages of a row group from an offset on; None for all messages."""
-        if self._rare is None or topics is None or isinstance(segment, ActiveSegment):
+        if self._rare is None or topics is None:
             return None
         entry = index.entry(number)
         picked = self._rare.find(segment, entry, self._skips.names(index, topics, number))

@@ -1,4 +1,7 @@
-"""Merges row groups and writes the row indexes of closed segments, in a thread of its own.
+"""Merges and indexes the row groups of closed segments, in a thread of its own.
+
+It writes their row indexes, and the record of last messages. Row groups of the active segment are
+indexed in memory.
 
 Neither commits nor the stop of the broker wait for it. Missing files are written after the next
 start.
@@ -7,12 +10,13 @@ start.
 import contextlib
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 from penstock.errors import LogDamaged
-from penstock.limits import ROW_INDEX_SHARE
+from penstock.limits import ROW_INDEX_ACTIVE_BYTES, ROW_INDEX_ACTIVE_SECONDS, ROW_INDEX_SHARE
 from penstock.storage.arrow.format.file_names import rows_path, segment_path
 from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.index_file import StaleIndex, load_index, load_summary
@@ -24,9 +28,11 @@ from penstock.storage.arrow.format.row_index_file import (
     load_row_index,
     may_be_rare,
 )
-from penstock.storage.arrow.read.catalog import Catalog, Place
+from penstock.storage.arrow.read.active_rows import ActiveRows
+from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog, Place
 from penstock.storage.arrow.read.reader import read_row_group
 from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.last_message_record import LastMessageRecord
 from penstock.storage.arrow.write.merging import SegmentMerging
 from penstock.storage.files import Files
 
@@ -48,10 +54,21 @@ class RowIndexing:
         *,
         share: float = ROW_INDEX_SHARE,
         merging: SegmentMerging | None = None,
+        record: LastMessageRecord | None = None,
+        active: ActiveRows | None = None,
+        active_bytes: int = ROW_INDEX_ACTIVE_BYTES,
     ) -> None:
-        """With `merging`, the row groups of a segment are merged before it is indexed."""
+        """With `merging`, the row groups of a segment are merged before it is indexed.
+
+        `record` is brought up to date when all are indexed. `active` gets the entries of the active
+        segment, each time that it has `active_bytes` more.
+        """
         self._files = files
         self._merging = merging
+        self._record = record
+        self._active = active or ActiveRows()
+        self._active_bytes = active_bytes
+        self._active_next = -1, 0  # base offset of a segment, and the row group that follows
         self._catalog = catalog
         self._share = share
         self._seen: set[int] = set()  # segments whose row groups are as they stay
@@ -69,6 +86,8 @@ class RowIndexing:
         self._stopping.set()
         if self._merging is not None:
             self._merging.stop()
+        if self._record is not None:
+            self._record.stop()
         self._wanted.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -94,15 +113,78 @@ class RowIndexing:
     # --- The thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while self._wanted.wait() and not self._stopping.is_set():
+        while not self._stopping.is_set():
+            if not self._wanted.wait(ROW_INDEX_ACTIVE_SECONDS):
+                self._index_active()
+                continue
             self._wanted.clear()
             while not self._stopping.is_set():
-                closed = [each for each in self._catalog.segments() if isinstance(each, Segment)]
+                segments = self._catalog.segments()
+                closed = [each for each in segments if isinstance(each, Segment)]
                 waiting = [each for each in closed if each.base_offset not in self._seen]
                 if not waiting:
                     self._seen.intersection_update(each.base_offset for each in closed)
+                    self._drop_all_but(segments[len(closed) :])
+                    self._update_record(closed)
                     break
                 self._index(waiting[-1], is_newest=waiting[-1] is closed[-1])
+
+    def _drop_all_but(self, active: Sequence[Segment | ActiveSegment]) -> None:
+        """Drop the entries of closed segments, which are indexed by now."""
+        kept = {each.base_offset for each in active}
+        for base_offset in self._active.segments():
+            if base_offset not in kept:
+                self._active.drop(base_offset)
+
+    def _index_active(self) -> None:
+        try:
+            for segment in self._catalog.segments()[-1:]:
+                if isinstance(segment, ActiveSegment):
+                    self.index_active(segment)
+        except Exception:  # the thread must continue
+            log.exception("active segment not indexed")
+
+    def index_active(self, segment: ActiveSegment) -> None:
+        """Index the new row groups of the active segment, if they have many bytes."""
+        base, index = segment.base_offset, self._catalog.index(segment)
+        first = self._active_next[1] if self._active_next[0] == base else 0
+        length = len(index)
+        if first >= length:
+            return
+        last = index.entry(length - 1)
+        if last.position + last.size - index.entry(first).position < self._active_bytes:
+            return
+        path = segment_path(self._catalog.folder, base)
+        for number in range(first, length):
+            if number >= len(index):  # a commit has failed
+                break
+            entry = index.entry(number)
+            self._active_next = base, number + 1
+            if not may_be_rare(index, number):
+                continue
+            started = time.monotonic()
+            try:
+                found = read_row_group(self._files, Place(path, entry))
+            except LogDamaged:  # it was cut off, or is reported when it is read
+                continue
+            section = encode_section(found.data, found.row_group)
+            if section is not None and not self._active.add(base, entry, section):
+                break
+            if self._rested(started):
+                break
+
+    def _rested(self, started: float) -> bool:
+        """Sleep, so that work since `started` is a share of the time; return whether to stop."""
+        return self._stopping.wait((time.monotonic() - started) * (1 / self._share - 1))
+
+    def _update_record(self, closed: list[Segment]) -> None:
+        try:
+            if self._record is not None:
+                self._record.update(closed)
+        except OSError as error:
+            log.warning("record of last messages not written", error=str(error))
+        except Exception:  # the thread must continue
+            log.exception("record of last messages not written")
 
     def _index(self, segment: Segment, *, is_newest: bool) -> None:
         try:
@@ -158,8 +240,13 @@ class RowIndexing:
             if not may_be_rare(index, number):
                 continue
             started = time.monotonic()
+            entry = index.entry(number)
+            section = self._active.section(index.base_offset, entry)
+            if section is not None:
+                writer.add(section)
+                continue
             try:
-                found = read_row_group(self._files, Place(path, index.entry(number)))
+                found = read_row_group(self._files, Place(path, entry))
             except LogDamaged:
                 continue
             if not found.row_group.checksums:
@@ -167,7 +254,6 @@ class RowIndexing:
             section = encode_section(found.data, found.row_group)
             if section is not None:
                 writer.add(section)
-            taken = time.monotonic() - started
-            if self._stopping.wait(taken * (1 / self._share - 1)):
+            if self._rested(started):
                 return False
         return True

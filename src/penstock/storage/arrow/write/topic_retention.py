@@ -1,30 +1,31 @@
 """Retention by topic: moves the horizons of topics, so that their expired messages are not read.
 
 A segment has messages of many topics and goes as a whole. So the messages that a rule expires are
-hidden at once, and a segment is removed when all its messages have expired.
+hidden at once, and a segment is removed when all its messages have expired. Until then they take
+space, which is measured.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
-import pyarrow.compute as pc
 import structlog
 
 from penstock.errors import LogError
 from penstock.limits import RETENTION_SEARCH_SHARE
 from penstock.ports import RetentionRuleStatus
-from penstock.storage.arrow.format.index import Index
 from penstock.storage.arrow.format.topic_horizons import (
     RuleHorizon,
     TopicHorizons,
     save_horizons,
 )
-from penstock.storage.arrow.read.catalog import ActiveSegment, Catalog
-from penstock.storage.arrow.read.last_messages import last_messages, read_row_group
+from penstock.storage.arrow.read.catalog import Catalog
+from penstock.storage.arrow.read.last_messages import last_messages
 from penstock.storage.arrow.recover.recovery import Segment
+from penstock.storage.arrow.write.expired_bytes import ExpiredBytes
 from penstock.storage.arrow.write.retention import tried_again
+from penstock.storage.arrow.write.rule_sizes import RuleSizes
 from penstock.storage.files import Files
 from penstock.storage.options import TopicRetention
 
@@ -33,6 +34,10 @@ __all__ = ["TopicExpiry"]
 log = structlog.get_logger("penstock.log")
 
 _Wanted = Callable[[str], bool]
+
+
+class _Stopped(Exception):
+    """The log is being closed: what was found is not used."""
 
 
 class TopicExpiry:
@@ -48,6 +53,7 @@ class TopicExpiry:
         rules: Sequence[TopicRetention],
         *,
         later: Callable[[Callable[[], None]], None],
+        segment_bytes_max: int,
     ) -> None:
         self._files = files
         self._catalog = catalog
@@ -57,13 +63,17 @@ class TopicExpiry:
             for number in range(len(rules))
         ]
         self._later = later
-        # Bytes of a rule in a closed segment, by the segment's offset and size.
-        self._bytes: dict[tuple[int, int, int], int] = {}
-        # Messages of a rule in a row group that was read: by the rule's number, and by the base
-        # offset and count of the row group.
-        self._rows: dict[tuple[int, int, int], int] = {}
+        wanted = [self._wanted(number) for number in range(len(rules))]
+        self._sizes = RuleSizes(catalog, wanted)
+        self._expired = ExpiredBytes(
+            catalog,
+            RuleSizes(catalog, wanted, rest=self._check_stop),
+            segment_bytes_max=segment_bytes_max,
+        )
         self._kept: dict[int, int] = {}
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._stopping = False
         self._search_at = 0.0
 
     @property
@@ -79,7 +89,7 @@ class TopicExpiry:
 
     def status(self) -> tuple[RetentionRuleStatus, ...]:
         """Return the state of the rules. Any thread may call it."""
-        known = self._known
+        known, expired = self._known, self._expired.by_rule
         return tuple(
             RetentionRuleStatus(
                 topics=rule.topics,
@@ -88,6 +98,7 @@ class TopicExpiry:
                 last_only=rule.last_only,
                 horizon=known[number].horizon if number in known else 0,
                 excess_bytes=self._excess(number),
+                expired_bytes=expired.get(number, 0),
             )
             for number, rule in enumerate(self._rules)
         )
@@ -115,8 +126,7 @@ class TopicExpiry:
                 for number, horizon in changed.items()
             }
         )
-        if any(rule.last_only for rule in self._rules):
-            self._search()
+        self._search()
 
     def expired_segments(self, closed: Sequence[Segment]) -> int:
         """Return how many of the oldest closed segments have no message left; raise OSError.
@@ -165,17 +175,12 @@ class TopicExpiry:
         total = 0
         excess = self._excess(number)
         segments = self._catalog.segments()
-        closed = {(each.base_offset, each.size) for each in segments if isinstance(each, Segment)}
-        self._bytes = {key: size for key, size in self._bytes.items() if key[1:] in closed}
+        self._sizes.forget_removed()
         horizon = 0
         for segment in reversed(segments):
-            place = (segment.base_offset, segment.size)
-            size = self._bytes.get((number, *place))
-            if size is None or total + size > bytes_max:
-                sizes = self._sizes(number, segment)
-                size = sum(sizes)
-                if place in closed:
-                    self._bytes[number, *place] = size
+            size = self._sizes.total(number, segment).size
+            if total + size > bytes_max:
+                sizes = [each.size for each in self._sizes.of(number, segment)]
                 found = _cut(sizes, bytes_max - total, is_first=not total)
                 if found is not None:
                     entry = self._catalog.index(segment).entry(found)
@@ -193,53 +198,19 @@ class TopicExpiry:
             )
         return horizon
 
-    def _sizes(self, number: int, segment: Segment | ActiveSegment) -> list[int]:
-        """Return the bytes of a rule in each row group: its share of the row group's bytes."""
-        index = self._catalog.index(segment)
-        length = len(index)
-        counts = index.row_counts(self._wanted(number), first=0, last=length)
-        sizes = []
-        for place, rows in enumerate(counts):
-            entry = index.entry(place)
-            found = self._count(number, segment, index, place) if rows is None else rows
-            sizes.append(entry.size * found // entry.count)
-        return sizes
-
     def _wanted(self, number: int) -> _Wanted:
         """Return what tells the topics of a rule."""
         rule = RuleHorizon(self._rules[number].topics, self._excluded[number], 1)
         known = TopicHorizons([rule])
         return lambda name: known.of(name) > 0
 
-    def _count(
-        self, number: int, segment: Segment | ActiveSegment, index: Index, place: int
-    ) -> int:
-        """Count the messages of a rule in a row group whose index does not name its topics."""
-        entry = index.entry(place)
-        known = self._rows.get((number, entry.base_offset, entry.count))
-        if known is None:
-            wanted = self._wanted(number)
-            known = 0
-            for batch in read_row_group(
-                self._catalog.folder, segment, index, place, columns=["topic"]
-            ):
-                counts = pc.value_counts(batch.column("topic"))
-                known += sum(
-                    count
-                    for name, count in zip(
-                        counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True
-                    )
-                    if wanted(name)
-                )
-            if len(self._rows) > _ROW_GROUPS_KNOWN_MAX:
-                self._rows.clear()
-            self._rows[number, entry.base_offset, entry.count] = known
-        return known
-
     # --- Last messages
 
     def _search(self) -> None:
-        """Search for last messages in a thread, unless one runs or the last took long."""
+        """Search for last messages, and measure expired ones, in a thread.
+
+        Do nothing if it runs, or if the last time took long.
+        """
         if self._thread is not None or time.monotonic() < self._search_at:
             return
         segments = self._catalog.segments()
@@ -248,21 +219,24 @@ class TopicExpiry:
         tasks = [
             (number, known[number] if number in known else RuleHorizon((), (), 0, {}))
             for number, rule in enumerate(self._rules)
-            if rule.last_only
+            if rule.last_only and (number not in known or known[number].horizon < end)
         ]
-        if all(rule.horizon >= end for _, rule in tasks):
-            return
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._find, args=(tasks, end), name="penstock-retention", daemon=True
         )
-        self._thread.start()
+        with self._starting:
+            if not self._stopping:
+                thread.start()
+                self._thread = thread
 
     def _find(self, tasks: list[tuple[int, RuleHorizon]], end: int) -> None:
         began = time.monotonic()
         found = {}
         try:
             for number, known in tasks:
-                new = last_messages(self._catalog, self._wanted(number), known.horizon, end)
+                new = last_messages(
+                    self._catalog, self._wanted(number), known.horizon, end, rest=self._check_stop
+                )
                 last = {
                     topic: offset
                     for topic, offset in (known.last or {}).items()
@@ -271,8 +245,12 @@ class TopicExpiry:
                 found[number] = RuleHorizon(
                     self._rules[number].topics, self._excluded[number], end, {**last, **new}
                 )
+        except _Stopped:
+            return
         except (OSError, LogError) as error:
             log.warning("last messages not found", error=str(error))
+        with contextlib.suppress(OSError, LogError, _Stopped):  # it is measured again
+            self._expired.measure({**self._known, **found})
         seconds = time.monotonic() - began
         self._later(lambda: self._found(found, seconds))
 
@@ -282,13 +260,18 @@ class TopicExpiry:
         with tried_again():
             self._advance(found)
 
+    def _check_stop(self) -> None:
+        """Raise _Stopped if the log is being closed."""
+        if self._stopping:
+            raise _Stopped
+
     def stop(self) -> None:
-        """Wait for the search that runs."""
-        if self._thread is not None:
-            self._thread.join()
-
-
-_ROW_GROUPS_KNOWN_MAX: Final = 65_536
+        """Give up the search that runs, and wait for its thread."""
+        with self._starting:
+            self._stopping = True
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
 
 def _cut(sizes: Sequence[int], room: int, *, is_first: bool) -> int | None:
