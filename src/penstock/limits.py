@@ -349,13 +349,29 @@ GROUP_UNACKED_MAX: Final = 65_536
 """Messages of a group that are given out and not acknowledged: they stand in its stored state."""
 GROUP_DEAD_MAX: Final = 10_000
 """Offsets of dead letters that a group keeps to deliver them again."""
+GROUP_DEAD_PER_SECOND_MAX: Final = 100
+GROUP_DEAD_BYTES_PER_SECOND_MAX: Final = 1 * MIB
+"""Dead letters of all groups of one owner, and their bytes; further ones wait. After a pause, those
+of a second are written at once."""
 GROUP_PIECE_ROWS_MAX: Final = 2048
 """Messages that one member of a group gets at a time."""
+GROUP_ORDERED_ROWS_MAX: Final = 65_536
+"""Rows in which messages of members of an ordered group are looked for in one step, those of each
+member apart."""
 GROUP_LEASE_BYTES: Final = 400
 GROUP_MESSAGE_BYTES: Final = 6
 """Memory of a run of messages that a member has, and of each message in it."""
 GROUP_FETCHES_MAX: Final = 4
 """Reads of row groups that run at a time for all consumer groups."""
+GROUP_DELIVERY_SECONDS_MAX: Final = 0.001
+"""Delivery to consumer groups before the event loop serves others."""
+GROUP_ASKED_MAX: Final = 16
+"""Members of a group without room whose links are asked at once for acknowledged bytes, not only
+when they are polled."""
+GROUPS_SETTLED_AT_ONCE_MAX: Final = 64
+GROUP_SETTLED_SECONDS: Final = 0.0001
+"""More groups than this that wait for the log are woken by one commit, and then by none for this
+time for each of them."""
 GROUP_ROW_GROUPS_MAX: Final = 8
 """Consumer groups that keep row groups in memory until members have room for the rest of them, and
 those that were read ahead: two reads of each."""
@@ -375,6 +391,10 @@ GROUP_POLL_SECONDS: Final = 0.01
 GROUP_POLL_FULL_SECONDS: Final = 0.001
 """How often links are asked for the bytes that their peers have acknowledged; the second while a
 member has as many messages as it may have."""
+GROUP_POLL_MEMBER_SECONDS: Final = 0.00005
+"""A link is asked less often if its client is in many groups: this time for each of them."""
+GROUP_POLL_SECONDS_MAX: Final = 0.1
+"""Longest time between two questions to a link whose peer acknowledges nothing."""
 GROUP_READ_RETRY_SECONDS: Final = 1.0
 """Delay before a failed read or a failed dead letter is tried again."""
 GROUP_LOG_SECONDS: Final = 60.0

@@ -1,6 +1,7 @@
 """Quotas: what all clients of a principal together may use, in every protocol and over HTTP."""
 
 import http.client
+import itertools
 import json
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.server.config import (
     Config,
     DataConfig,
     FlightConfig,
+    GroupsConfig,
     HttpConfig,
     ListenerConfig,
     LogConfig,
@@ -423,3 +425,31 @@ def test_bytes_of_fleximq_notifications_are_those_of_their_frames(tmp_path: Path
         client.notify({9999: "/" + "x" * 1000})
         client.ping()
         assert stored(broker) - before > 1000
+
+
+def test_dead_letters_count_for_the_owner_of_their_group(tmp_path: Path) -> None:
+    """Its members need no right to publish: they could fill the log with copies of messages."""
+    config = configured(tmp_path, stored_bytes_max=3000)
+    rule = RuleConfig(topics=("#",), allow=("publish", "subscribe", "group"))
+    panel = replace(config.principal[0], rule=(rule,))
+    config = replace(config, principal=(panel,), groups=GroupsConfig(deliveries_max=1))
+    with ConfiguredBroker(config) as broker, connect(broker, "lamamq") as client:
+        for _ in range(3):
+            client.publish("a", b"x" * 1000)
+
+        def end() -> int:
+            found: int = broker.call(lambda: broker.running.server.storage.next_offset)
+            return found
+
+        before = end()
+        with client.consume("a", group="g", start="earliest", timeout=10) as messages:
+            for message in itertools.islice(messages, 3):
+                message.nack("no")
+            broker.until(lambda: "stored_bytes" in reached(broker))
+            assert end() == before
+            raised = replace(panel, quota=QuotaConfig(stored_bytes_max=4000))
+            broker.reload(replace(config, principal=(raised,)))
+            broker.until(lambda: reached(broker)["stored_bytes"] > 1 and end() == before + 1)
+            raised = replace(panel, quota=QuotaConfig())
+            broker.reload(replace(config, principal=(raised,)))
+            broker.until(lambda: end() == before + 3)

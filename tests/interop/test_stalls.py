@@ -489,6 +489,31 @@ def test_a_member_of_many_groups_with_all_messages_that_it_may_have(
         reader.join()
 
 
+def test_a_backlog_for_a_group_of_many_members(tmp_path: Path) -> None:
+    """Once broken: each run was given out with a look at all members, without an end."""
+    members = sized(200, 1000)
+    settings = BrokerSettings(groups=GroupSettings(unacked_max=members))
+    with (
+        contextlib.ExitStack() as stack,
+        bounded(CROWD_SECONDS_MAX, data=tmp_path, settings=settings) as broker,
+        FleximqPeer(broker.address) as publisher,
+    ):
+        peers = [stack.enter_context(FleximqPeer(broker.address)) for _ in range(members)]
+        for peer in peers:
+            peer.say(fx.SUB, fx.topic("t@group=g"))
+        core = broker.server.broker.groups
+        assert core is not None
+        broker.until(lambda: len(core.members("g")) == members, seconds_max=60)
+        publisher.socket.settimeout(120)
+        publish = fx.frame(
+            fx.PUB, publisher.number, {"topic": "t"}, fx.pack(b"x"), reserved=bytes(16)
+        )
+        publisher.send(publish * members)
+        publisher.settle()
+        broker.until(lambda: all(held for _, held in core.members("g")), seconds_max=120)
+        stack.close()
+
+
 def _discard(link: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while link.recv(1 << 20):

@@ -6,15 +6,17 @@ from penstock.ports import Handler
 
 
 class FakeClock:
-    """See ports.Clock; it stands still unless it is moved."""
+    """See ports.Clock; it stands still unless it is moved, or each look at it takes a time."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
+        self.look_seconds = 0.0
 
     def now_us(self) -> int:
         return 1_700_000_000_000_000 + int(self.seconds * 1_000_000)
 
     def monotonic(self) -> float:
+        self.seconds += self.look_seconds
         return self.seconds
 
 

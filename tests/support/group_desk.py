@@ -82,6 +82,7 @@ class AcknowledgingLink(RecordingLink):
         self.chunks = self.written
         self.written = 0  # type: ignore[assignment]  # a number here, as the port says
         self.taken = 0
+        self.asked = 0
 
     def write(self, data: bytes) -> None:
         self.chunks.append(data)
@@ -93,6 +94,7 @@ class AcknowledgingLink(RecordingLink):
         return data
 
     def acknowledged(self) -> int:
+        self.asked += 1
         return self.taken
 
 

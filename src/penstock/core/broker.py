@@ -196,6 +196,8 @@ class Broker:
             seconds=self.settings.dedupe_seconds,
             keys_max=self.settings.dedupe_keys_max,
         )
+        self.quota_of: Callable[[str], Quota | None] = _no_quota
+        """Returns the quota of a principal, by the name that `topic_owner` returns."""
         self._shared: dict[type[Any], Any] = {}
         self._awaiting_answers: dict[Session, None] = {}
         self._awaiting_commits: deque[tuple[Receipt, Callable[[bool], None]]] = deque()
@@ -278,6 +280,8 @@ class Broker:
                 timers=self.timers,
                 slices=self.slices,
                 publish=self._publish_record,
+                quota_of=self._quota_of,
+                quota_reached=self.quota_reached,
                 settings=self.settings.groups,
                 settings_by_name=self.settings.groups_by_name,
             )
@@ -413,6 +417,9 @@ class Broker:
         self.hooks.closed(session)
         if serves:
             self.services.subscriber_left()
+
+    def _quota_of(self, owner: str) -> Quota | None:
+        return self.quota_of(owner)
 
     def quota_reached(self, quota: Quota, what: str) -> None:
         """Log and record that a principal is at a quota."""
@@ -977,6 +984,10 @@ def _may_subscribe(principal: Principal, pattern: str) -> bool:
         return False
     path = path_of_requests(pattern)
     return path is None or is_allowed(principal, Action.SERVE, path_name(path))
+
+
+def _no_quota(_: str) -> Quota | None:
+    return None
 
 
 def _do_nothing() -> None:

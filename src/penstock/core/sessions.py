@@ -15,6 +15,7 @@ from penstock.ports import Link
 
 if TYPE_CHECKING:
     from penstock.core.groups.group import Member
+    from penstock.core.groups.lease_list import LeaseList
     from penstock.core.position_marks import PositionMarks
 
 __all__ = ["NUMBER_MIN", "Session", "Sessions", "node_numbers", "node_of", "topic_owner"]
@@ -44,9 +45,12 @@ class Session:
         "encoding",
         "farewell",
         "feeds",
+        "group_memory",
+        "group_memory_age",
         "held_publishers",
         "hold_timer",
         "is_ended",
+        "leases",
         "link",
         "mark",
         "marks",
@@ -97,6 +101,9 @@ class Session:
         self.subscription_bytes = 0  # of their patterns, in UTF-8
         self.feeds: dict[int, Feed] = {}
         self.memberships: dict[str, Member] = {}  # by the name of the consumer group
+        self.leases: LeaseList | None = None  # the messages of all of these, if it answers by id
+        self.group_memory = 0  # bytes that the messages of these take
+        self.group_memory_age = 0  # runs that were given out since all of them were measured
         self.dropped = 0
         self.held_publishers: dict[Session, None] = {}  # paused until this session catches up
         self.hold_timer: Timer | None = None  # when they are resumed at the latest

@@ -178,6 +178,16 @@ class Authenticator:
         principals = [self._principals[name] for name in sorted(self._principals)]
         return [each.quota for each in (*principals, self.anonymous)]
 
+    def quota_of(self, owner: str) -> Quota | None:
+        """Return the quota that applies to an owner of topics and groups, see `topic_owner`.
+
+        It is None if the principal was removed.
+        """
+        if owner in self._principals:
+            return self._principals[owner].quota
+        is_anonymous = owner.startswith(f"{self.anonymous.name}@")
+        return self.anonymous.quota if is_anonymous else None
+
     def revoke(self, names: frozenset[str]) -> None:
         """Void the log-ins of principals whose credentials are the same."""
         for name in names & self._principals.keys():

@@ -87,6 +87,7 @@ class Running:
         self.server.http.starting = True
         self.server.http.quotas = self.authenticator.quotas
         self.authenticator.count_stored(self.server.broker.stored)
+        self.server.broker.quota_of = self.authenticator.quota_of
         self._keep_memory_for_passwords()
         await self.server.start()
         self._apply_hooks()

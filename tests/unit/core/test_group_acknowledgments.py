@@ -4,12 +4,11 @@ from array import array
 
 import pytest
 
-from penstock.core.access import ANYONE
-from penstock.core.groups.group import Group, Member
+from penstock.core.groups.group import Member
+from penstock.core.groups.lease_list import LeaseList
 from penstock.core.groups.ledger import GroupSettings, Ledger
 from penstock.limits import GROUP_POLL_FULL_SECONDS, GROUP_POLL_SECONDS, GROUP_SWEEP_SECONDS
-from tests.support.fakes import RecordingLink
-from tests.support.group_desk import HERALD, LAMAMQ, GroupDesk
+from tests.support.group_desk import HERALD, GroupDesk
 
 # --- Answers --------------------------------------------------------------------------------------
 
@@ -101,18 +100,16 @@ def test_a_dead_letter_has_the_reason_of_the_member(failure: str, reason: str) -
 
 def test_ids_on_the_wire_wrap_around() -> None:
     ledger = Ledger(0, settings=GroupSettings())
-    group = Group("g", "#", ledger, is_ordered=False)
-    session = GroupDesk().broker.open(LAMAMQ, RecordingLink(), principal=ANYONE)
-    member = Member(session, group, "#", 1)
-    first, second = (ledger.lease(member, base, array("I", range(4)), now=0) for base in (0, 4))
+    leases = LeaseList()
+    first, second = (ledger.lease("m", base, array("I", range(4)), now=0) for base in (0, 4))
     first.first_id, second.first_id = 0x7FFF_FFFE, 2
-    member.add(first)
-    member.add(second)
-    assert [member.by_id(each) for each in (0x7FFF_FFFE, 0x7FFF_FFFF, 0, 1, 2, 5)] == [
+    leases.add(first)
+    leases.add(second)
+    assert [leases.by_id(each) for each in (0x7FFF_FFFE, 0x7FFF_FFFF, 0, 1, 2, 5)] == [
         (first, 0), (first, 1), (first, 2), (first, 3), (second, 0), (second, 3),
     ]  # fmt: skip
-    assert member.by_id(6) is None
-    assert member.by_id(0x7FFF_FFFD) is None
+    assert leases.by_id(6) is None
+    assert leases.by_id(0x7FFF_FFFD) is None
 
 
 # --- Bytes ----------------------------------------------------------------------------------------

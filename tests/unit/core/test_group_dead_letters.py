@@ -4,8 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.core.quotas import Quota, QuotaLimits
 from penstock.errors import LogUnavailable
-from penstock.limits import GROUP_READ_RETRY_SECONDS
+from penstock.limits import (
+    GROUP_DEAD_BYTES_PER_SECOND_MAX,
+    GROUP_DEAD_PER_SECOND_MAX,
+    GROUP_READ_RETRY_SECONDS,
+)
 from penstock.model import Form, Kind
 from penstock.ports import Fetched
 from tests.support.group_desk import LAMAMQ, GroupClient, GroupDesk
@@ -174,3 +179,147 @@ def test_a_letter_of_another_partition_names_it() -> None:
     member.answer("y", failure="no")
     headers = dict(desk.log.records[0].headers)
     assert (headers["penstock-dead-partition"], headers["penstock-dead-offset"]) == (b"1", b"1")
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def refused(desk: GroupDesk, *members: GroupClient) -> None:
+    """Refuse all messages that members have, for the last time."""
+    for client in members:
+        for member in client.session.memberships.values():
+            desk.groups.acknowledgments.acknowledge(member, range(1, member.delivered + 1), "no")
+    settle(desk)
+
+
+def settle(desk: GroupDesk) -> None:
+    """Commit dead letters until no further one comes."""
+    count = -1
+    while len(desk.log.records) != count:
+        count = len(desk.log.records)
+        desk.run()
+        desk.log.commit()
+        desk.run()
+
+
+def test_dead_letters_of_one_owner_are_written_at_a_limited_rate() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    first, second = desk.join("channel/1@group=g"), desk.join("channel/1@group=h")
+    desk.send(" ".join("x" * GROUP_DEAD_PER_SECOND_MAX))
+    refused(desk, first, second)
+    assert len(desk.log.records) == GROUP_DEAD_PER_SECOND_MAX
+    topics = {each.topic for each in desk.log.records}
+    assert topics == {"dead/g", "dead/h"}, "groups take turns"
+    assert desk.unacked == GROUP_DEAD_PER_SECOND_MAX / 2
+    desk.clock.seconds += 0.1
+    settle(desk)
+    assert len(desk.log.records) == GROUP_DEAD_PER_SECOND_MAX * 11 // 10
+    desk.clock.seconds += 0.9
+    settle(desk)
+    assert len(desk.log.records) == 2 * GROUP_DEAD_PER_SECOND_MAX
+    assert desk.unacked == 0
+
+
+def test_dead_letters_of_another_owner_do_not_wait() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    first = desk.join("channel/1@group=g")
+    desk.send(" ".join("x" * 2 * GROUP_DEAD_PER_SECOND_MAX))
+    refused(desk, first)
+    other = desk.open()
+    other.session.topic_owner = "another"
+    desk.groups.open("h", lambda: None)
+    desk.broker.subscribe(other.session, "channel/1@group=h")
+    desk.run()
+    desk.send("y")
+    refused(desk, other)
+    assert len(desk.log.records) == GROUP_DEAD_PER_SECOND_MAX + 1
+    assert desk.log.records[-1].topic == "dead/h"
+
+
+def test_bytes_of_dead_letters_are_limited() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    member = desk.join()
+    size = GROUP_DEAD_BYTES_PER_SECOND_MAX
+    desk.send_from_lamamq(*(bytes(size) for _ in range(3)))
+    desk.wait(0)
+    refused(desk, member)
+    assert offsets(desk) == [0]
+    desk.wait(0.5)
+    settle(desk)
+    assert offsets(desk) == [0, 1]
+    desk.wait(1.1)
+    settle(desk)
+    assert offsets(desk) == [0, 1, 2]
+
+
+def test_dead_letters_wait_while_the_owner_of_the_group_has_no_room_in_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    desk, member = failed()
+    quota = Quota("panel")
+    quota.set_limits(QuotaLimits(stored_bytes_max=1), 0.0)
+    quota.stored = desk.broker.stored.of("panel")
+    owners: list[str] = []
+
+    def quota_of(owner: str) -> Quota:
+        owners.append(owner)
+        return quota
+
+    desk.broker.quota_of = quota_of
+    refused(desk, member)
+    assert offsets(desk) == [0], "there was room for the first one"
+    assert set(owners) == {member.session.topic_owner}
+    assert quota.stored.size > len(b"a")
+    assert quota.is_full
+    assert quota.reached["stored_bytes"] == 1
+    assert "dead letters wait" in capsys.readouterr().out
+    desk.wait(10 * GROUP_READ_RETRY_SECONDS)
+    settle(desk)
+    assert offsets(desk) == [0]
+    assert desk.unacked == 1, "nothing is lost"
+    quota.set_limits(QuotaLimits(), 0.0)
+    desk.wait(GROUP_READ_RETRY_SECONDS)
+    settle(desk)
+    assert offsets(desk) == [0, 1]
+    assert desk.unacked == 0
+
+
+def test_the_dead_letters_of_a_stored_group_are_charged_to_its_owner() -> None:
+    desk, member = failed()
+    desk.wait(1)
+    owner = member.session.topic_owner
+    assert desk.store.states["g"].owner == owner
+    again = desk.restarted()
+    owners: list[str] = []
+    again.broker.quota_of = owners.append  # type: ignore[assignment]
+    other = again.open()
+    other.session.topic_owner = "another"
+    again.groups.open("g", lambda: None)
+    again.broker.subscribe(other.session, "channel/+@group=g")
+    again.run()
+    assert other.read() == "a b"
+    refused(again, other)
+    assert set(owners) == {owner}
+
+
+def test_dead_letters_of_many_groups_are_written_when_there_is_room_in_the_log() -> None:
+    desk = GroupDesk(deliveries_max=1)
+    member = desk.open()
+    for number in range(400):
+        desk.groups.open(f"g{number}", lambda: None)
+        desk.broker.subscribe(member.session, f"channel/1@group=g{number}")
+        desk.run()
+    desk.send("a")
+    desk.wait(1)
+    quota = Quota("panel")
+    quota.set_limits(QuotaLimits(stored_bytes_max=1), 0.0)
+    quota.stored = desk.broker.stored.of("panel")
+    quota.stored.add(0, 1)
+    desk.broker.quota_of = lambda _: quota
+    refused(desk, member)
+    assert desk.log.records == []
+    quota.set_limits(QuotaLimits(), 0.0)
+    for _ in range(6):
+        desk.wait(GROUP_READ_RETRY_SECONDS)
+        settle(desk)
+    assert len(desk.log.records) == 400

@@ -13,6 +13,7 @@ import argon2
 import pytest
 
 from penstock.core.access import Action
+from penstock.core.sessions import topic_owner
 from penstock.errors import AuthenticationFailed, ErrorCode, PeerError
 from penstock.gateway.options import GatewayOptions
 from penstock.limits import GUESSES_MAX, LOGIN_FAILURES_FREE, VERIFICATIONS_AT_ONCE_MAX
@@ -68,6 +69,15 @@ def authenticator() -> Iterator[Authenticator]:
 
 def basic(authenticator: Authenticator, username: str, password: str) -> str:
     return asyncio.run(authenticator.verify_basic(username, password)).name
+
+
+def test_the_quota_of_an_owner_is_that_of_its_principal(authenticator: Authenticator) -> None:
+    first = authenticator.verify_token("token-1")
+    assert authenticator.quota_of(topic_owner(first, "192.0.2.1:99")) is first.quota
+    owner = topic_owner(authenticator.anonymous, "192.0.2.1:99")
+    assert authenticator.quota_of(owner) is authenticator.anonymous.quota
+    assert authenticator.quota_of("removed") is None
+    assert authenticator.quota_of("") is None
 
 
 def test_a_token_gives_its_principal(authenticator: Authenticator) -> None:

@@ -8,12 +8,9 @@ from collections.abc import Callable
 
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import Lease
+from penstock.core.groups.polls import Polls, is_full
 from penstock.core.sessions import Session
-from penstock.limits import (
-    GROUP_POLL_FULL_SECONDS,
-    GROUP_POLL_SECONDS,
-    GROUP_REASON_CHARACTERS_MAX,
-)
+from penstock.limits import GROUP_REASON_CHARACTERS_MAX
 from penstock.ports import Clock
 
 __all__ = ["Acknowledgments"]
@@ -36,25 +33,32 @@ class Acknowledgments:
         self._bury = bury
         self._changed = changed
         self._clock = clock
-        self._later = later
-        self._polled: dict[Member, None] = {}  # those whose bytes are awaited
-        self._poll_number = 0  # of the poll that comes next; others that were planned are void
-        self._poll_seconds = 0.0  # with which it was planned; 0 if none is
+        self._polls = Polls(acknowledged=self._taken, clock=clock, later=later)
 
     # --- Answers ----------------------------------------------------------------------------------
 
     def expects(self, session: Session, identifier: int) -> bool:
         """Return whether an id on the wire is that of a message which a member has."""
-        return any(member.by_id(identifier) is not None for member in session.memberships.values())
+        return self._found(session, identifier) is not None
+
+    def _found(self, session: Session, identifier: int) -> tuple[Member, Lease, int] | None:
+        """Return the message with an id on the wire, None if the session does not have it."""
+        found = None if session.leases is None else session.leases.by_id(identifier)
+        if found is None:
+            return None
+        lease, index = found
+        member = lease.member
+        if not isinstance(member, Member) or member not in member.group.members:
+            return None  # it has left the group
+        return member, lease, index
 
     def answered(self, session: Session, identifier: int, failure: str | None) -> bool:
         """Process the answer to a message, by its id on the wire; return whether it was known."""
-        for member in session.memberships.values():
-            found = member.by_id(identifier)
-            if found is not None:
-                lease, index = found
-                self._settle(member, lease, index, index + 1, failure)
-                return True
+        found = self._found(session, identifier)
+        if found is not None:
+            member, lease, index = found
+            self._settle(member, lease, index, index + 1, failure)
+            return True
         for member in session.memberships.values():
             self.is_in_time(member)
         return False
@@ -64,14 +68,13 @@ class Acknowledgments:
 
         It may be fewer than there are: those of one lease.
         """
-        for member in session.memberships.values():
-            found = member.by_id(first)
-            if found is not None:
-                lease, index = found
-                end = lease.run_end(index, min(index + count, len(lease)))
-                self._settle(member, lease, index, end, None)
-                return end - index
-        return 0
+        found = self._found(session, first)
+        if found is None:
+            return 0
+        member, lease, index = found
+        end = lease.run_end(index, min(index + count, len(lease)))
+        self._settle(member, lease, index, end, None)
+        return end - index
 
     def acknowledge(self, member: Member, numbers: range | None, failure: str | None) -> int:
         """Process the acknowledgment of messages by number; return how many the member had.
@@ -125,38 +128,13 @@ class Acknowledgments:
     def sent(self, member: Member) -> None:
         """Await the acknowledgment of bytes, where the client does not answer."""
         if not member.answers:
-            self._polled[member] = None
-            self._poll_later(is_full=_is_full(member))
+            self._polls.await_bytes(member)
 
     def forget(self, member: Member) -> None:
         """Remove a member."""
-        self._polled.pop(member, None)
+        self._polls.forget(member)
 
-    def _poll_later(self, *, is_full: bool) -> None:
-        """Plan a poll, a soon one if a member waits for room; it replaces a late one."""
-        seconds = GROUP_POLL_FULL_SECONDS if is_full else GROUP_POLL_SECONDS
-        if not self._poll_seconds or seconds < self._poll_seconds:
-            self._poll_seconds = seconds
-            self._poll_number += 1
-            number = self._poll_number
-            self._later(seconds, lambda: self._poll(number))
-
-    def _poll(self, number: int) -> None:
-        if number != self._poll_number:
-            return
-        self._poll_seconds = 0.0
-        now = self._clock.monotonic()
-        for member in list(self._polled):
-            if member.take_acknowledged(now):
-                self._changed(member.group)
-                if not _is_full(member):  # as with answers
-                    self._wake(member.group)
-            if not member.group.ledger.held_by(member):
-                self._polled.pop(member, None)
-        if self._polled:
-            self._poll_later(is_full=any(_is_full(member) for member in self._polled))
-
-
-def _is_full(member: Member) -> bool:
-    """Return whether a member has most of the messages that it may have."""
-    return member.group.ledger.held_by(member) > member.group.share // 2
+    def _taken(self, member: Member) -> None:
+        self._changed(member.group)
+        if not is_full(member):  # as with answers
+            self._wake(member.group)

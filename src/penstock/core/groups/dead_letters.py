@@ -7,6 +7,9 @@ A dead letter has the value and the headers of the message, and these headers:
     penstock-dead-topic        its topic
     penstock-dead-partition    its partition
     penstock-dead-offset       its offset
+
+They are written at a limited rate, and their bytes count against the quota of the group's owner. At
+either limit they wait: their messages stay unacknowledged.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +19,12 @@ import structlog
 
 from penstock._kernels.batch import Batch, Sender
 from penstock._kernels.topics import TopicTable
+from penstock.core.groups.dead_letter_rates import DeadLetterRates
 from penstock.core.groups.group import Group
 from penstock.core.groups.ledger import Failure
 from penstock.core.groups.places import PlacedReader, offset_of, partition_of
 from penstock.core.groups.repeated_events import RepeatedEvents
+from penstock.core.quotas import Quota, Reached
 from penstock.core.sessions import sender_uuid
 from penstock.core.timers import Timers
 from penstock.errors import CallerError, LogDamaged, LogError, OffsetBelowHorizon, PenstockError
@@ -38,7 +43,7 @@ _BY_NUMBER: Final[dict[int, Source]] = {source.number: source for source in SOUR
 
 
 class DeadLetters:
-    """Writes the dead letters of all groups, one after the other for each group."""
+    """Writes the dead letters of all groups, one after the other for each owner of groups."""
 
     def __init__(
         self,
@@ -48,29 +53,60 @@ class DeadLetters:
         clock: Clock,
         timers: Timers,
         publish: Callable[[Record, Callable[[bool], None]], None],
+        quota_of: Callable[[str], Quota | None],
+        quota_reached: Reached,
         changed: Callable[[Group], None],
     ) -> None:
-        """`publish` writes a record and delivers it; it raises PenstockError."""
+        """`publish` writes a record and delivers it; it raises PenstockError.
+
+        `quota_of` returns the quota of the owner of a group, None if it has none.
+        """
         self._reader = reader
         self._topics = topics
         self._clock = clock
         self._timers = timers
         self._publish = publish
+        self._quota_of = quota_of
+        self._quota_reached = quota_reached
+        self._rates = DeadLetterRates(clock, timers)
         self._changed = changed
         self._batch = Batch()
         self.dead = RepeatedEvents("message dead", timers)
         """Log events of messages that are dead."""
+        self.waiting = RepeatedEvents("dead letters wait", timers)
+        """Log events of groups whose owner has no room in the log."""
 
     def bury(self, group: Group) -> None:
         """Write the dead letters of a group, if it has some."""
         if group.is_burying or group.is_removed or not group.ledger.buried:
             return
         group.is_burying = True
-        offset = next(iter(group.ledger.buried))
-        self._reader.fetch(offset, lambda result: self._fetched(group, offset, result))
+        self._rates.begin(_owner(group), lambda: self._begin(group))
+
+    def _begin(self, group: Group) -> None:
+        """Write the first dead letter of a group: it is the turn of the group."""
+        offset = next(iter(group.ledger.buried), None)
+        if offset is None or group.is_removed:  # the group was reset
+            self._rates.end(_owner(group), 0)
+            self._next(group)
+        elif self._has_room(group):
+            self._reader.fetch(offset, lambda result: self._fetched(group, offset, result))
+        else:
+            self._rates.end(_owner(group), 0)
+            self._retry(group)
+
+    def _has_room(self, group: Group) -> bool:
+        """Return whether the owner of a group may have more bytes in the log."""
+        quota = self._quota_of(group.owner)
+        if quota is None or not quota.is_full:
+            return True
+        error = quota.exceeded(self._clock.monotonic(), self._quota_reached)
+        self.waiting.warn(group.name, messages=len(group.ledger.buried), error=str(error))
+        return False
 
     def _fetched(self, group: Group, offset: int, result: Fetched | LogError) -> None:
         failure = group.ledger.buried.get(offset)
+        size = 0
         if failure is None or group.is_removed:  # the group was reset
             self._next(group)
         elif isinstance(result, OffsetBelowHorizon | LogDamaged):
@@ -82,9 +118,12 @@ class DeadLetters:
             if stored is None:
                 self._lose(group, offset, "its messages have expired")
             else:
-                self._write(group, offset, failure, stored)
+                size = self._write(group, offset, failure, stored)
+        self._rates.end(_owner(group), size)
 
-    def _write(self, group: Group, offset: int, failure: Failure, stored: Stored) -> None:
+    def _write(self, group: Group, offset: int, failure: Failure, stored: Stored) -> int:
+        """Write the dead letter of a message; return its bytes, 0 if it was not written."""
+
         def written(is_safe: bool) -> None:  # noqa: FBT001  (of Broker.when_settled)
             if is_safe:
                 group.ledger.is_dead(offset)
@@ -102,16 +141,23 @@ class DeadLetters:
             record = self._record(group, offset, failure, stored)
         except (ValueError, CallerError) as error:
             self._lose(group, offset, str(error))
-            return
+            return 0
         if record is None:
             row = offset - stored.base_offset
             lost = stored.expired(None, _everything, first=row, last=row + 1)
             self._lose(group, offset, "it has expired" if lost else "its topic was deleted", lost)
-            return
+            return 0
         try:
             self._publish(record, written)
         except PenstockError as error:
             self._again(group, str(error))
+            return 0
+        headers = sum(len(key) + len(value) for key, value in record.headers)
+        size = len(record.topic) + headers + len(record.value)
+        quota = self._quota_of(group.owner)
+        if quota is not None and quota.stored is not None:
+            quota.stored.add(0, size)  # it is in the log already
+        return size
 
     def _lose(self, group: Group, offset: int, error: str, lost: int = 1) -> None:
         """Give up a message that cannot be read any more, and go on with the next one."""
@@ -128,7 +174,9 @@ class DeadLetters:
 
     def _again(self, group: Group, error: str) -> None:
         log.warning("dead letter not written", group=group.name, error=error)
+        self._retry(group)
 
+    def _retry(self, group: Group) -> None:
         def retry() -> None:
             group.is_burying = False
             self.bury(group)
@@ -168,6 +216,10 @@ class DeadLetters:
             )
         finally:
             batch.clear()
+
+
+def _owner(group: Group) -> str:
+    return group.owner or group.name
 
 
 def _everything(_: str) -> bool:

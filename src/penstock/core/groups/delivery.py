@@ -8,12 +8,14 @@ the others read it again. What a group has read is delivered at once, before any
 take its place.
 
 Groups are woken when the log has written, and when a member has joined, has acknowledged messages
-or can read more.
+or can read more. They deliver for GROUP_DELIVERY_SECONDS_MAX, and go on in a later turn of the
+event loop.
 """
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import structlog
 
@@ -26,6 +28,7 @@ from penstock.core.groups.places import PlacedReader, offset_of, partition_of, p
 from penstock.core.partitions import OwnPartition
 from penstock.core.position_marks import PositionMarks
 from penstock.core.routing import Router
+from penstock.core.slices import Slices
 from penstock.core.timers import Timers
 from penstock.errors import (
     CallerError,
@@ -36,10 +39,15 @@ from penstock.errors import (
 )
 from penstock.limits import (
     CATCH_UP_PIECE_BYTES,
+    GROUP_ASKED_MAX,
+    GROUP_DELIVERY_SECONDS_MAX,
     GROUP_FETCHES_MAX,
+    GROUP_ORDERED_ROWS_MAX,
     GROUP_PIECE_ROWS_MAX,
     GROUP_READ_RETRY_SECONDS,
     GROUP_ROW_GROUPS_MAX,
+    GROUP_SETTLED_SECONDS,
+    GROUPS_SETTLED_AT_ONCE_MAX,
 )
 from penstock.ports import AcknowledgedLink, Clock, Fetched, Stored
 from penstock.protocols import Protocol
@@ -62,10 +70,15 @@ class GroupDelivery:
         counters: Counters,
         clock: Clock,
         timers: Timers,
+        slices: Slices,
         changed: Callable[[Group], None],
+        blocked: Callable[[], None],
         sent: Callable[[Member], None],
     ) -> None:
-        """Call `changed` when a state must be stored, `sent` when a member got messages."""
+        """Call `changed` when a state must be stored, and `sent` when a member got messages.
+
+        Call `blocked` if links of members take no bytes.
+        """
         self._reader = reader
         self._topics = topics
         self._router = router
@@ -73,7 +86,9 @@ class GroupDelivery:
         self._counters = counters
         self._clock = clock
         self._timers = timers
+        self._slices = slices
         self._changed = changed
+        self._blocked = blocked
         self._sent = sent
         self._batch = Batch()
         self._loaded: tuple[Stored, int] | None = None  # in the batch; removals of topics then
@@ -82,6 +97,9 @@ class GroupDelivery:
         self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
         self._fetches = 0
         self._is_running = False
+        self._ends = 0.0  # monotonic time at which those that deliver now stop for others
+        self._goes_on = False  # whether groups go on in a later turn of the loop
+        self._rests = False  # whether groups that wait for the log are woken later
         self.is_stopped = False
 
     # --- Turns ------------------------------------------------------------------------------------
@@ -89,14 +107,28 @@ class GroupDelivery:
     def wake(self, group: Group) -> None:
         """Let a group deliver what it can."""
         self._ready[group] = None
-        self._run()
+        if not self._goes_on:
+            self._run()
 
     def settled(self) -> None:
-        """Wake the groups that waited for the log."""
-        if self._awaiting_log:
+        """Wake the groups that waited for the log.
+
+        Many groups are not woken for each commit: the next one wakes them after a time that grows
+        with their number.
+        """
+        count = len(self._awaiting_log)
+        if count and not self._rests:
             self._ready.update(self._awaiting_log)
             self._awaiting_log.clear()
-            self._run()
+            if count > GROUPS_SETTLED_AT_ONCE_MAX:
+                self._rests = True
+                self._timers.after(count * GROUP_SETTLED_SECONDS, self._rested)
+            if not self._goes_on:
+                self._run()
+
+    def _rested(self) -> None:
+        self._rests = False
+        self.settled()
 
     def forget(self, group: Group) -> None:
         """Remove a group."""
@@ -113,15 +145,38 @@ class GroupDelivery:
                 self._ready[arrived] = None
             return
         self._is_running = True
+        self._ends = self._clock.monotonic() + GROUP_DELIVERY_SECONDS_MAX
         try:
             if arrived is not None:
                 self._ready.pop(arrived, None)
                 self._take_turn(arrived, may_read=False)
             while self._ready and self._fetches < GROUP_FETCHES_MAX:
+                if self._clock.monotonic() >= self._ends:
+                    self._go_on_later()
+                    break
                 group, _ = self._ready.popitem(last=False)
                 self._take_turn(group)
         finally:
             self._is_running = False
+
+    def _go_on_later(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self._slices.add(self._go_on())
+
+    def _go_on(self) -> Iterator[None]:
+        self._goes_on = False
+        self._run()
+        yield from ()
+
+    def _pauses(self, group: Group) -> bool:
+        """Return whether the time of a group is over; then it is the first that goes on later."""
+        if self._clock.monotonic() < self._ends:
+            return False
+        self._ready[group] = None
+        self._ready.move_to_end(group, last=False)
+        self._go_on_later()
+        return True
 
     def _take_turn(self, group: Group, *, may_read: bool = True) -> None:
         """Deliver from the row groups that are in memory, then read others.
@@ -149,7 +204,9 @@ class GroupDelivery:
                 self._skip(group, offset, start)
                 self._changed(group)
             elif not self._serve(group, stored):
-                return  # until a member has room
+                return  # until a member has room, or the others had their time
+            if self._pauses(group):
+                return
 
     def _may_deliver(self, group: Group) -> bool:
         if self.is_stopped or group.is_removed or group.start_us is not None or not group.is_routed:
@@ -162,11 +219,20 @@ class GroupDelivery:
             if group.ledger.leased:
                 return False  # no member has messages of a topic that moves to another one
             group.awaits_move = False
-        if group.with_room():
-            return True
+        has_room = group.order.first is not None
+        if group.order.blocked:
+            self._blocked()
+        return has_room or self._has_acknowledged(group)
+
+    def _has_acknowledged(self, group: Group) -> bool:
+        """Return whether a member has room since its client's system has acknowledged bytes.
+
+        Only some members are asked: all are polled.
+        """
         now = self._clock.monotonic()
-        taken = [each.take_acknowledged(now) for each in group.members if not each.answers]
-        return any(taken) and self._may_deliver(group)
+        some = islice(group.members, GROUP_ASKED_MAX)
+        taken = [each.take_acknowledged(now) for each in some if not each.answers]
+        return any(taken) and group.order.first is not None
 
     def _wanted_offset(self, group: Group) -> int | None:
         """Return the next offset to deliver; None if the log does not have it yet."""
@@ -313,7 +379,10 @@ class GroupDelivery:
     # --- Giving out -------------------------------------------------------------------------------
 
     def _serve(self, group: Group, stored: Stored) -> bool:
-        """Give out messages of a row group; return False if members have no room for the rest."""
+        """Give out messages of a row group; return False if the rest has to wait.
+
+        It waits until members have room, or other work of the loop is done.
+        """
         batch, ledger, base = self._batch, group.ledger, stored.base_offset
         end = base + stored.count
         changes, first = ledger.changes, ledger.next_beside(base)
@@ -325,9 +394,8 @@ class GroupDelivery:
                 self._lose(group, base, end, "history unreadable", str(error))
                 return True
             wanted = self.wanted(group, batch)
-            if group.is_ordered:
-                self._place_topics(group, batch, wanted)
-            has_room = self._serve_again(group, stored, wanted)
+            has_room = not group.is_ordered or self._place_topics(group, batch, wanted)
+            has_room = has_room and self._serve_again(group, stored, wanted)
             if has_room and ledger.first_waiting is None and ledger.next_beside(base) < end:
                 if not wanted:
                     ledger.pass_over(end)
@@ -420,6 +488,8 @@ class GroupDelivery:
             if not self._send(group, member, base, rows, failures=failures):
                 return False
             del waiting[: len(rows)]
+            if self._pauses(group):
+                return False
         return True
 
     def _reads(self, wanted: bytes, row: int) -> bool:
@@ -432,11 +502,10 @@ class GroupDelivery:
 
     def _member_for(self, group: Group, row: int) -> Member | None:
         """Return the member that gets a message, None if it has no room."""
-        members = group.with_room()
-        if group.is_ordered:
-            owner = self._owner(group, row)
-            return owner if owner in members else None
-        return _least_busy(group, members) if members else None
+        if not group.is_ordered:
+            return group.order.first
+        owner = self._owner(group, row)
+        return owner if owner is not None and group.may_get(owner) else None
 
     def _owner(self, group: Group, row: int) -> Member | None:
         return group.owners.owner(self._batch.topic_id(row))
@@ -448,14 +517,14 @@ class GroupDelivery:
         return max(1, min(group.share - ledger.held_by(member), total, count, GROUP_PIECE_ROWS_MAX))
 
     def _serve_spread(self, group: Group, stored: Stored, wanted: bytes) -> bool:
-        """Give new messages of a row group to all members in turn; False if there is no room."""
+        """Give new messages of a row group to all members in turn; False if the rest waits."""
         ledger, base = group.ledger, stored.base_offset
         row = ledger.next_beside(base) - base
         selected, next_row = memoryview(b"").cast("I"), row
         part = at = 0
         while row < stored.count:
-            members = group.with_room()
-            if not members or ledger.unacked >= ledger.settings.unacked_max:
+            member = group.order.first
+            if member is None or ledger.unacked >= ledger.settings.unacked_max:
                 return False
             if at == len(selected):
                 selected, next_row = self._batch.select_piece(
@@ -468,9 +537,8 @@ class GroupDelivery:
                 at = 0
                 # The last piece is for all of them: one must not get all that there is.
                 is_last = next_row >= stored.count
-                part = -(-len(selected) // len(members)) if is_last else len(selected)
+                part = -(-len(selected) // group.order.ready) if is_last else len(selected)
             if len(selected):
-                member = _least_busy(group, members)
                 room = self._room(group, member, min(part, len(selected) - at))
                 rows = array("I")
                 rows.frombytes(selected[at : at + room].tobytes())
@@ -479,22 +547,31 @@ class GroupDelivery:
                 at += room
             row = selected[at] if at < len(selected) else next_row
             ledger.pass_over(base + row)
+            if self._pauses(group):
+                return False
         return True
 
     # --- Ordered groups ---------------------------------------------------------------------------
 
-    def _place_topics(self, group: Group, batch: Batch, wanted: bytes) -> None:
-        """Find the members of the topics of a batch whose members are not known."""
+    def _place_topics(self, group: Group, batch: Batch, wanted: bytes) -> bool:
+        """Find the members of the topics of a batch whose members are not known.
+
+        Return False if that goes on later: it looks at all members for each topic.
+        """
         owners = group.owners
         owners.reset(group.in_time, self._topics.removals)
         if 0 not in batch.routes(owners.slot_of_topic, route_count=owners.slot_count):
-            return
+            return True
         routes = self._router.route_of_topic
-        for topic in {batch.topic_id(row) for row in range(len(batch)) if not batch.hidden(row)}:
-            if topic < len(routes) and self._topics.is_live(topic):
+        for row in batch.select(owners.slot_of_topic, owners.marks(0)):
+            topic = batch.topic_id(row)
+            if topic < len(routes) and self._topics.is_live(topic) and not owners.knows(topic):
                 route = routes[topic]
                 is_read = route < len(wanted) and bool(wanted[route])
                 owners.place(topic, name=self._topics.name(topic), is_read=is_read)
+                if self._pauses(group):
+                    return False
+        return True
 
     def _serve_in_order(self, group: Group, stored: Stored) -> bool:
         """Give new messages of a row group to the members of their topics.
@@ -503,21 +580,26 @@ class GroupDelivery:
         """
         ledger, base, owners = group.ledger, stored.base_offset, group.owners
         row = ledger.next_beside(base) - base
+        found = self._batch.routes(owners.slot_of_topic, route_count=owners.slot_count)
+        slots = [slot for slot in found if slot > 1]  # of members; others have no messages here
+        if not slots:
+            ledger.pass_over(base + stored.count)
+            return True
         while row < stored.count:
-            ready = group.with_room()
-            if not ready or ledger.unacked >= ledger.settings.unacked_max:
+            if group.order.first is None or ledger.unacked >= ledger.settings.unacked_max:
                 return False
-            limit = stored.count
+            limit = min(stored.count, row + max(1, GROUP_ORDERED_ROWS_MAX // len(slots)))
             pieces = []
-            for member in owners.members:
+            for slot in slots:
+                member = owners.members[slot - 2]
                 selected, next_row = self._batch.select_piece(
                     owners.slot_of_topic,
-                    owners.marks(member),
+                    owners.marks(slot),
                     first_row=row,
                     last_row=limit,
                     bytes_max=CATCH_UP_PIECE_BYTES,
                 )
-                room = self._room(group, member, len(selected)) if member in ready else 0
+                room = self._room(group, member, len(selected)) if group.may_get(member) else 0
                 limit = min(limit, selected[room] if room < len(selected) else next_row)
                 rows = array("I")
                 rows.frombytes(selected[:room].tobytes())
@@ -531,6 +613,8 @@ class GroupDelivery:
                     ledger.put_back(base, rows)  # they wait, so that the others can go on
             row = limit
             ledger.pass_over(base + row)
+            if self._pauses(group):
+                return False
         return True
 
     # --- Sending ----------------------------------------------------------------------------------

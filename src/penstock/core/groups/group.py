@@ -1,13 +1,14 @@
 """A consumer group in memory: its members, its messages, and where it reads."""
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final
 
 from penstock.core.audiences import RouteMark
+from penstock.core.groups.lease_list import LeaseList
 from penstock.core.groups.ledger import Lease, Ledger
+from penstock.core.groups.member_order import MemberOrder
 from penstock.core.sessions import Session
 from penstock.limits import GROUP_LEASE_BYTES, GROUP_MESSAGE_BYTES
 from penstock.memory import Purpose
@@ -18,9 +19,6 @@ __all__ = ["DEAD_LETTERS", "Group", "Member"]
 
 DEAD_LETTERS: Final = "dead/"
 """Prefix of the topics of dead letters; the name of the group follows."""
-_IDS: Final = 0x7FFF_FFFF
-"""Ids on the wire wrap around behind this one."""
-_LEASES_TRIMMED: Final = 64
 
 
 class Member:
@@ -28,7 +26,9 @@ class Member:
 
     __slots__ = (
         "_acknowledged",
+        "_all_leases",
         "_leases",
+        "_memory",
         "answers",
         "delivered",
         "group",
@@ -53,22 +53,28 @@ class Member:
         """Whether messages were taken from it and it has acknowledged none since."""
         self.turn = 0  # of its last messages
         self._acknowledged = 0  # bytes, if its system acknowledges them
-        self._leases: list[Lease] = []  # in the order of their ids; some have ended
+        self._memory = 0  # bytes of its messages, when they were measured
+        self._leases = LeaseList()
+        if session.leases is None:
+            session.leases = LeaseList()
+        self._all_leases = session.leases
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether its link takes more bytes now."""
+        link = self.session.link
+        return not link.congested and not link.account.overdrawn
 
     def has_room(self, share: int) -> bool:
         """Return whether it may get a message, if it may have `share` of them."""
-        link = self.session.link
-        return (
-            not link.congested
-            and not link.account.overdrawn
-            and self.group.ledger.held_by(self) < share
-        )
+        return self.takes_bytes and self.group.ledger.held_by(self) < share
 
     def set_late(self, *, is_late: bool) -> None:
         """Note whether it is late. In an ordered group, topics may move to or from it."""
-        if is_late != self.is_late:
+        if is_late != self.is_late and self in self.group.members:
             group = self.group
             self.is_late = is_late
+            group.order.add(self)
             if group.is_ordered:
                 is_moving = group.in_time != group.owners.members
                 group.awaits_move = is_moving and bool(group.ledger.leased)
@@ -77,59 +83,55 @@ class Member:
         """Add messages that were sent to it."""
         lease.first_number = self.delivered + 1
         self.delivered += len(lease)
-        self._leases.append(lease)
+        self._leases.add(lease)
+        if self.answers:
+            self._all_leases.trim()
+            self._all_leases.add(lease)
 
     def hold_memory(self, added: int = 0) -> bool:
-        """Draw the memory of its messages and of `added` ones; return False if there is none."""
-        self._trim()
+        """Draw the memory of its messages and of `added` ones; return False if there is none.
+
+        The memory of the session's other groups is measured again after as many calls as there are
+        groups.
+        """
+        self._leases.trim()
+        session = self.session
+        session.group_memory_age += 1
+        if session.group_memory_age >= len(session.memberships):
+            session.group_memory_age = 0
+            session.group_memory = sum(each.measure() for each in session.memberships.values())
+        size = self._size(added)
+        total = session.group_memory - self._memory + size
+        if not session.link.account.hold(Purpose.GROUPS, total):
+            return False
+        session.group_memory, self._memory = total, size
+        return True
+
+    def measure(self) -> int:
+        """Measure the memory of its messages; return the bytes, about."""
+        self._memory = self._size()
+        return self._memory
+
+    def release_memory(self) -> None:
+        """Give back the memory of its messages; it has left its group."""
+        session = self.session
+        session.group_memory = session.group_memory - self._memory if session.memberships else 0
+        self._memory = 0
+        session.link.account.hold(Purpose.GROUPS, session.group_memory)
+
+    def _size(self, added: int = 0) -> int:
         runs = len(self._leases) + bool(added)
         messages = self.group.ledger.held_by(self) + added
-        size = GROUP_LEASE_BYTES * runs + GROUP_MESSAGE_BYTES * messages
-        account = self.session.link.account
-        others = sum(each.memory for each in self.session.memberships.values() if each is not self)
-        return account.hold(Purpose.GROUPS, others + size)
-
-    @property
-    def memory(self) -> int:
-        """Bytes of its messages, about."""
-        held = self.group.ledger.held_by(self)
-        return GROUP_LEASE_BYTES * len(self._leases) + GROUP_MESSAGE_BYTES * held
-
-    def _trim(self) -> None:
-        leases = self._leases
-        ended = 0
-        while ended < len(leases) and not leases[ended].left:
-            ended += 1
-        del leases[:ended]
-        if len(leases) > _LEASES_TRIMMED and not leases[len(leases) // 2].left:
-            self._leases = [lease for lease in leases if lease.left]
-
-    def by_id(self, identifier: int) -> tuple[Lease, int] | None:
-        """Return the message with an id on the wire, None if the member does not have it."""
-        leases = self._leases
-        if not leases:
-            return None
-        start = leases[0].first_id
-        place = bisect_right(
-            leases, (identifier - start) & _IDS, key=lambda lease: (lease.first_id - start) & _IDS
-        )
-        lease = leases[place - 1]
-        index = (identifier - lease.first_id) & _IDS
-        return (lease, index) if index < len(lease) and not lease.is_done(index) else None
+        return GROUP_LEASE_BYTES * runs + GROUP_MESSAGE_BYTES * messages
 
     def by_number(self, number: int) -> tuple[Lease, int] | None:
         """Return the message with a number, None if the member does not have it."""
-        place = bisect_right(self._leases, number, key=lambda lease: lease.first_number)
-        if not place:
-            return None
-        lease = self._leases[place - 1]
-        index = number - lease.first_number
-        return (lease, index) if index < len(lease) and not lease.is_done(index) else None
+        return self._leases.by_number(number)
 
     @property
     def first_number(self) -> int | None:
         """The number of the first message that it has; None if it has none."""
-        self._trim()
+        self._leases.trim()
         for lease in self._leases:
             if lease.left:
                 return lease.first_number + lease.first_left
@@ -140,13 +142,14 @@ class Member:
 
         Where a transport cannot tell, those that the own system has taken.
         """
-        ledger = self.group.ledger
         link = self.session.link
-        acknowledged: int | None = None
         if isinstance(link, AcknowledgedLink):
-            acknowledged = link.acknowledged()
-        elif link.buffered:
-            return False
+            return self.take(link.acknowledged(), now=now)
+        return not link.buffered and self.take(None, now=now)
+
+    def take(self, acknowledged: int | None, *, now: float) -> bool:
+        """End the leases up to a number of bytes, all of them without one; return whether any."""
+        ledger = self.group.ledger
         found = False
         for lease in self._leases:
             if lease.left:
@@ -160,7 +163,7 @@ class Member:
         self._acknowledged = acknowledged or 0
         if found:
             self.set_late(is_late=False)
-            self._trim()
+            self._leases.trim()
         return found
 
 
@@ -174,6 +177,7 @@ class Group:
         self.is_ordered = is_ordered
         self.mark = RouteMark()
         self.members: dict[Member, None] = {}
+        self.order = MemberOrder(self)
         self.topics = new_topic_filter([pattern])
         self.fetched: Fetched | None = None  # the row groups that it was reading last
         self.fetched_from = 0  # the offset that they were read for
@@ -181,7 +185,7 @@ class Group:
         self.ahead: Fetched | None = None  # the row groups behind these, if they were read ahead
         self.ahead_from = 0  # the offset that they were read for, or are being read for
         self.is_reading_ahead = False
-        self.owner = ""  # the name to which a new group is charged
+        self.owner = ""  # the name to which it and its dead letters are charged
         self.is_burying = False
         self.redrives = 0  # redrives that are looking up messages of dead letters
         self.leaving = 0  # members that have left while their messages are still taken back
@@ -224,13 +228,25 @@ class Group:
         """The members that are not late; all of them if there is no other."""
         return [member for member in self.members if not member.is_late] or list(self.members)
 
-    def with_room(self) -> list[Member]:
-        """Return the members that may get messages: those that are late only if no other may."""
+    def add(self, member: Member) -> None:
+        """Add a member."""
+        self.members[member] = None
+        self.order.add(member)
+
+    def remove(self, member: Member) -> None:
+        """Remove a member, if it is one."""
+        self.members.pop(member, None)
+        self.order.remove(member)
+
+    def may_get(self, member: Member) -> bool:
+        """Return whether a member may get messages: a late one only if no other may."""
         if self.ledger.leased >= self.ledger.settings.unacked_max:
-            return []
-        share = self.share
-        found = [member for member in self.members if member.has_room(share)]
-        return [member for member in found if not member.is_late] or found
+            return False
+        if not member.takes_bytes:
+            self.order.block(member)
+            return False
+        is_next = not member.is_late or self.order.first_in_time is None
+        return is_next and member.has_room(self.share)
 
 
 class TopicOwners:
@@ -258,12 +274,15 @@ class TopicOwners:
         """One more than the highest slot."""
         return len(self.members) + 2
 
-    def marks(self, *members: Member) -> bytes:
-        """Return a mark for the slot of each of these members."""
+    def marks(self, slot: int) -> bytes:
+        """Return marks of which only that of a slot is set."""
         marks = bytearray(self.slot_count)
-        for member in members:
-            marks[self.members.index(member) + 2] = 1
+        marks[slot] = 1
         return bytes(marks)
+
+    def knows(self, topic: int) -> bool:
+        """Return whether the slot of a topic is set."""
+        return topic < len(self.slot_of_topic) and bool(self.slot_of_topic[topic])
 
     def place(self, topic: int, *, name: str, is_read: bool) -> None:
         """Set the slot of a topic."""

@@ -33,6 +33,7 @@ from penstock.core.groups.redrives import Redriven, Redrives
 from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.groups.snapshots import Snapshot
 from penstock.core.partitions import Partition
+from penstock.core.quotas import Quota, Reached
 from penstock.core.routing import Router
 from penstock.core.sessions import Session
 from penstock.core.slices import Slices
@@ -53,7 +54,6 @@ from penstock.limits import (
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
-from penstock.memory import Purpose
 from penstock.ports import (
     AcknowledgedLink,
     Clock,
@@ -95,6 +95,8 @@ class Groups:
         timers: Timers,
         slices: Slices,
         publish: Callable[[Record, Callable[[bool], None]], None],
+        quota_of: Callable[[str], Quota | None],
+        quota_reached: Reached,
         settings: GroupSettings,
         settings_by_name: Mapping[str, GroupSettings],
     ) -> None:
@@ -125,7 +127,9 @@ class Groups:
             counters=counters,
             clock=clock,
             timers=timers,
+            slices=slices,
             changed=self._changed,
+            blocked=self._start_sweeper,
             sent=self._sent,
         )
         self._dead_letters = DeadLetters(
@@ -134,6 +138,8 @@ class Groups:
             clock=clock,
             timers=timers,
             publish=publish,
+            quota_of=quota_of,
+            quota_reached=quota_reached,
             changed=self._buried,
         )
         self._redrives = Redrives(reader=reader, topics=topics, slices=slices)
@@ -187,7 +193,9 @@ class Groups:
             pending=() if progress is None else progress.pending,
             dead=() if progress is None else progress.dead,
         )
-        return Group(name, pattern, ledger, is_ordered=is_ordered)
+        group = Group(name, pattern, ledger, is_ordered=is_ordered)
+        group.owner = state.owner
+        return group
 
     # --- Members ----------------------------------------------------------------------------------
 
@@ -246,7 +254,7 @@ class Groups:
                 del session.memberships[place.name]
                 then()
                 return
-            group.members[member] = None
+            group.add(member)
             group.awaits_move = group.is_ordered and bool(group.ledger.leased)
             if self._store.is_shared:
                 self._start_sweeper()  # it stores the state again, also if there are no messages
@@ -284,7 +292,7 @@ class Groups:
             start = None  # a group that exists goes on
         is_new = state.progress is None
         group = self._group(name, state, pattern, is_ordered=is_ordered)
-        group.owner = session.topic_owner
+        group.owner = group.owner or session.topic_owner
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             now_us = self._clock.now_us()
@@ -368,10 +376,9 @@ class Groups:
             self.acknowledgments.forget(member)
             if not member.answers and member in group.members:
                 member.take_acknowledged(self._clock.monotonic())
-            group.members.pop(member, None)
+            group.remove(member)
             group.leaving += 1
-            if not session.memberships:
-                session.link.account.hold(Purpose.GROUPS, 0)
+            member.release_memory()
         self._slices.start(self._take_back(members, is_lost=is_lost))
 
     def _take_back(self, members: Sequence[Member], *, is_lost: bool) -> Iterator[None]:
@@ -389,6 +396,7 @@ class Groups:
     def drained(self, session: Session) -> None:
         """Go on with a session whose link is no longer congested."""
         for member in session.memberships.values():
+            member.group.order.unblock(member)
             self._delivery.wake(member.group)
 
     def stop_delivery(self) -> None:
@@ -401,6 +409,7 @@ class Groups:
         self._late.flush()
         self._damaged.flush()
         self._dead_letters.dead.flush()
+        self._dead_letters.waiting.flush()
 
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
@@ -452,19 +461,28 @@ class Groups:
                 self._start_sweeper()
 
     def _sweep_group(self, group: Group, now: float) -> Iterator[None]:
-        late = group.ledger.expire(now)
-        for member in group.members:
-            if member in late:
+        order = group.order
+        late: dict[Member, None] = {}
+        for member in group.ledger.expiring(now):
+            if isinstance(member, Member):
+                late[member] = None
                 member.set_late(is_late=True)
-            elif member.is_late and not member.answers and _reads(member):
+            yield
+        for member in list(order.late):
+            if member not in late and not member.answers and _reads(member):
                 self.acknowledgments.is_in_time(member)
+                yield
         if late:
             self._late.warn(group.name, members=len(late))
             self._changed(group)
+        opened = [member for member in order.blocked if member.takes_bytes]
+        for member in opened:
+            order.unblock(member)
+        if late or opened:
             self._delivery.wake(group)
-            yield
         self._dead_letters.bury(group)
-        if group.ledger.leased or any(member.is_late for member in group.members):
+        yield
+        if group.ledger.leased or order.late or order.blocked:
             self._start_sweeper()
 
     def _tell_of_members(self, now: float) -> None:
@@ -740,6 +758,7 @@ class Groups:
         for member in list(group.members):
             sessions.append(member.session)
             member.session.memberships.pop(group.name, None)
+            member.release_memory()
             self.acknowledgments.forget(member)
         group.ledger.reset()
         self._remove(group)

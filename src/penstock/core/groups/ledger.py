@@ -206,6 +206,7 @@ class Ledger:
         self.changes = 0
         self.leased = 0
         """Messages that members have and that are not done."""
+        self._touched: dict[Hashable, None] = {}  # members that hold more or less than before
         self._order: list[int] = []  # a heap of the offsets that wait, and of some that did
         self._leases: dict[Lease, None] = {}
         self._passed: dict[Lease, None] = {}  # in the order in which their time is over
@@ -228,6 +229,13 @@ class Ledger:
         """Return the number of messages that a member has."""
         holding = self._holdings.get(member)
         return 0 if holding is None else holding.count
+
+    def take_touched(self) -> Iterable[Hashable]:
+        """Return the members that hold more or fewer messages than at the last call."""
+        if not self._touched:
+            return ()
+        touched, self._touched = self._touched, {}
+        return touched
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
@@ -314,6 +322,7 @@ class Ledger:
         holding.leases[lease] = None
         holding.ahead.append(lease)
         holding.count += len(rows)
+        self._touched[member] = None
         self.leased += len(rows)
         self.changes += 1
         return lease
@@ -429,29 +438,34 @@ class Ledger:
             self._revoke(lease, "the member was lost", failed=int(is_lost))
             is_lost = False
             yield
+        self._touched.pop(member, None)
 
     def expire(self, now: float) -> set[Hashable]:
         """Take messages from members whose time is over; return these members.
 
         All messages of passed leases have failed, and the first one of a member's other leases.
         """
+        return set(self.expiring(now))
+
+    def expiring(self, now: float) -> Iterator[Hashable]:
+        """Do what `expire` does in steps: each takes the messages of one lease of a late member."""
         seconds = self.settings.ack_wait_seconds
         reason = "it was not acknowledged in time"
-        late = set()
         for lease in list(takewhile(lambda lease: lease.since + seconds <= now, self._passed)):
-            late.add(lease.member)
-            self._revoke(lease, reason, failed=lease.left)
+            if lease.left:  # it may have ended between two steps
+                self._revoke(lease, reason, failed=lease.left)
+                yield lease.member
         for holding in list(self._holdings.values()):
             if holding.active_at + seconds > now:
                 continue
-            over = takewhile(lambda lease: lease.since + seconds <= now, list(holding.ahead))
             failed = 1
-            for lease in over:
+            for lease in takewhile(lambda lease: lease.since + seconds <= now, list(holding.ahead)):
+                if holding.active_at + seconds > now:
+                    break  # the member has acknowledged messages between two steps
                 if lease.left:
-                    late.add(lease.member)
                     self._revoke(lease, reason, failed=failed)
                     failed = 0
-        return late
+                    yield lease.member
 
     def _revoke(self, lease: Lease, reason: str, *, failed: int) -> None:
         """Let the messages of a lease wait; the first `failed` of them have failed."""
@@ -464,6 +478,7 @@ class Ledger:
         """Count messages that are no longer leased, and remove the lease behind the last one."""
         holding = self._holdings[lease.member]
         holding.count -= count
+        self._touched[lease.member] = None
         self.leased -= count
         self.changes += 1
         if lease.left:
