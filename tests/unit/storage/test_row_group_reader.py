@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.ports import Fetched, TopicFilter, new_topic_filter
 from penstock.storage.arrow.read.browse import LogView
 from penstock.storage.arrow.read.reader import RowGroupReader, read_row_group
@@ -22,7 +22,9 @@ def view(tmp_path: Path) -> LogView:
     return LogView(tmp_path)
 
 
-def fetch(view: LogView, offset: int, *, horizon: int | None = None) -> Fetched | LogError:
+def fetch(
+    view: LogView, offset: int, *, horizon: int | None = None, failure: Exception | None = None
+) -> Fetched | LogError:
     """Read as the broker does; with `horizon`, retention moves it before the result is judged."""
     results: list[Fetched | LogError] = []
     done = threading.Event()
@@ -35,6 +37,8 @@ def fetch(view: LogView, offset: int, *, horizon: int | None = None) -> Fetched 
         def read(self, path: Path, position: int, size: int) -> bytes:
             if horizon is not None:
                 view.catalog.forget([], horizon)
+            if failure is not None:
+                raise failure
             return super().read(path, position, size)
 
     reader = RowGroupReader(Reads(), view.catalog, lambda work: work())
@@ -67,6 +71,17 @@ def test_a_row_group_that_cannot_be_read_is_damage(view: LogView) -> None:
     place.path.unlink()
     with pytest.raises(LogDamaged):
         read_row_group(Files(), place)
+
+
+def test_a_read_that_fails_unexpectedly_passes_over_one_row_group(view: LogView) -> None:
+    found = fetch(view, 2, failure=RuntimeError("a bug"))
+    assert isinstance(found, LogDamaged)
+    assert (found.offset, found.resumes_at) == (2, 4)
+    assert view.end == 6
+
+
+def test_a_read_without_memory_is_tried_again(view: LogView) -> None:
+    assert isinstance(fetch(view, 2, failure=MemoryError()), OffsetPastEnd)
 
 
 def test_damage_at_the_horizon_is_damage_and_below_it_is_gone(view: LogView) -> None:

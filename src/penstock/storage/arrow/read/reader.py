@@ -1,5 +1,6 @@
 """Reads and checks row groups, in threads: the event loop never waits for a disk."""
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,7 @@ import structlog
 
 from penstock._kernels import stored
 from penstock._kernels.topics import TopicTable
-from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon
+from penstock.errors import LogDamaged, LogError, OffsetBelowHorizon, OffsetPastEnd
 from penstock.limits import LOG_READERS, TIER_READERS
 from penstock.ports import Fetched, LastFound, TopicFilter
 from penstock.storage.arrow.format.row_record import BadRecord
@@ -237,11 +238,23 @@ class RowGroupReader:
             result = error
         except Exception as error:
             log.exception("reading failed", offset=offset)
-            result = LogDamaged(offset, end, str(error))
+            result = self._failed(offset, end, error)
         horizon = self._catalog.horizon
         if isinstance(result, LogDamaged) and offset < horizon:
             result = OffsetBelowHorizon(offset, horizon)  # retention removed it meanwhile
         self._post(lambda: then(result))
+
+    def _failed(self, offset: int, end: int, error: Exception) -> LogError:
+        """Return the error of a read that failed by a bug, or because the machine has no room.
+
+        Without memory, callers try again. Otherwise one row group is passed over.
+        """
+        if isinstance(error, MemoryError):
+            return OffsetPastEnd(offset, offset)
+        with contextlib.suppress(Exception):
+            entry = self._catalog.place(offset, end).entry
+            end = min(entry.base_offset + entry.count, end)
+        return LogDamaged(offset, end, str(error))
 
     def _read(self, run: Run) -> Fetched:
         """Read the row groups of a run, up to the first damaged one; raise LogDamaged."""
