@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.errors import KafkaUnusable, LogDamaged
+from penstock.errors import CannotReadKafka, KafkaUnusable, LogDamaged
 from penstock.ports import PartitionRange
+from penstock.storage.kafka import cluster_topics
 from penstock.storage.kafka.log import KafkaLog
 from penstock.storage.kafka.moving import import_log
 from penstock.storage.kafka.options import KafkaOptions, KafkaReadOptions
@@ -117,3 +118,16 @@ def test_settings_with_which_kafka_cannot_be_used_are_named(
         KafkaLog(options)
     assert WRONG not in str(caught.value)
     assert PASSWORD not in str(caught.value)
+
+
+def test_a_reader_with_a_wrong_password_is_told_why(
+    secure: SecureKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_topics, "KAFKA_READ_SECONDS_MAX", 3.0)
+    settings = secure.settings(sasl_password=WRONG)
+    options = KafkaReadOptions(secure.address, "refused", settings=settings)
+    with pytest.raises(CannotReadKafka, match="Invalid username or password") as caught:
+        import_log(
+            options, tmp_path / "copy", partition=1, damaged=unexpected, progress=lambda _: None
+        )
+    assert WRONG not in str(caught.value)
