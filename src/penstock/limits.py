@@ -194,6 +194,8 @@ KAFKA_TRANSACTION_SECONDS_MORE: Final = 5.0
 would have failed. Until then, other nodes do not see what was written to the state topic since."""
 KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
+KAFKA_REFUSED_SECONDS_MAX: Final = 5.0
+"""How long a broker that starts tries again after Kafka has refused TLS or SASL."""
 KAFKA_READ_SECONDS_MAX: Final = 10.0
 """How long a read waits for Kafka."""
 KAFKA_DELETIONS_MAX: Final = 10_000

@@ -30,6 +30,7 @@ class Node:
         port: int | None = None,
         commit_seconds_max: int = 10,
         errors: Path | None = None,
+        config: Path | None = None,
         **more: str,
     ) -> None:
         self.port = port or free_port()
@@ -39,6 +40,7 @@ class Node:
             "serve",
             *("--storage", f"kafka://{bootstrap}/{topic}?node={number}", "--data", folder),
             *("--listen", self.address, "--http", self.http),
+            *(("--config", config) if config else ()),
             errors=errors,
             PENSTOCK_STORAGE__COMMIT_SECONDS_MAX=str(commit_seconds_max),
             **more,

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock.errors import KafkaUnusable
 from penstock.limits import (
     KAFKA_AGAIN_SECONDS_MAX,
     KAFKA_AHEAD_BYTES_MAX,
@@ -34,8 +35,10 @@ __all__ = [
     "PartitionTail",
     "RecordReader",
     "RecordsRemoved",
+    "Refusal",
     "failure",
     "is_final",
+    "settings_checked",
 ]
 
 _LOGGER: Final = logging.getLogger("penstock.librdkafka")
@@ -70,6 +73,23 @@ def failure(error: KafkaException | KafkaError | str) -> OSError:
     return OSError(errno.EIO, f"Kafka: {error}")
 
 
+class Refusal(NamedTuple):
+    """Why Kafka and a client do not accept each other, and the settings to check."""
+
+    reason: str
+    remedy: str
+
+
+@contextlib.contextmanager
+def settings_checked(options: KafkaOptions) -> Iterator[None]:
+    """Raise KafkaUnusable if librdkafka refuses a setting of a new client."""
+    try:
+        yield
+    except KafkaException as error:
+        reason, remedy = error.args[0].str(), "check the settings in [storage.kafka]"
+        raise KafkaUnusable(options.bootstrap, reason, remedy) from error
+
+
 class Connection:
     """Makes clients for one log, and remembers why Kafka could not be reached."""
 
@@ -81,6 +101,8 @@ class Connection:
         """The calls that have not returned."""
         self._reason = ""
         self._reason_at = 0.0
+        self._refusal: Refusal | None = None
+        self._refusal_at = 0.0
 
     def _config(self, own: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         return {
@@ -96,12 +118,23 @@ class Connection:
         }
 
     def _note(self, error: KafkaError) -> None:
-        self._reason, self._reason_at = error.str(), time.monotonic()
+        remedy = _REFUSALS.get(error.code())
+        if remedy is not None:
+            self._refusal, self._refusal_at = Refusal(error.str(), remedy), time.monotonic()
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  (says not why)
+            self._reason, self._reason_at = error.str(), time.monotonic()
+
+    def refusal(self, seconds: float = KAFKA_READ_SECONDS_MAX) -> Refusal | None:
+        """Return the last refusal of TLS or SASL in these seconds, None if there was none."""
+        recent = time.monotonic() - self._refusal_at < seconds
+        return self._refusal if recent else None
 
     def timed_out(self, seconds: float) -> OSError:
         """Return the error of an answer that did not come in time, with the last known reason."""
+        refusal = self.refusal(seconds + 10)
         recent = time.monotonic() - self._reason_at < seconds + 10
-        reason = f": {self._reason}" if self._reason and recent else ""
+        known = refusal.reason if refusal else self._reason if recent else ""
+        reason = f": {known}" if known else ""
         return NoAnswer(errno.EIO, f"Kafka: no answer for {seconds:g} seconds{reason}")
 
     def admin(self) -> AdminClient:
@@ -396,6 +429,17 @@ def is_final(error: KafkaError) -> bool:
     return error.fatal() or error.code() in _REFUSED
 
 
+_REFUSALS: Final = MappingProxyType(
+    {
+        KafkaError._AUTHENTICATION: (  # noqa: SLF001
+            "check sasl.mechanism, sasl.username and sasl.password in [storage.kafka]"
+        ),
+        KafkaError._SSL: (  # noqa: SLF001
+            "check ssl.ca.location and the other settings of TLS in [storage.kafka]"
+        ),
+    }
+)
+"""Settings to check, by the code of an error of a connection."""
 REMOVED: Final = frozenset(
     {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001
 )

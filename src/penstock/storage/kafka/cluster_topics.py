@@ -23,9 +23,10 @@ from penstock.limits import (
     KAFKA_READ_SECONDS_MAX,
     KAFKA_RECORD_BYTES_MAX,
     KAFKA_RECORD_BYTES_MIN,
+    KAFKA_REFUSED_SECONDS_MAX,
     KAFKA_STATE_RECORD_BYTES_MAX,
 )
-from penstock.storage.kafka.client import Connection
+from penstock.storage.kafka.client import Connection, settings_checked
 from penstock.storage.kafka.options import KafkaOptions
 
 __all__ = [
@@ -45,6 +46,7 @@ _LOG_ID_BYTES: Final = 6
 _BROKER_DEFAULT: Final = -1
 _FOREVER: Final = "-1"
 _RETRY_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.1
 _Result = TypeVar("_Result")
 
 
@@ -83,7 +85,8 @@ def find_log(connection: Connection, admin: AdminClient) -> LogFacts:
     topics = TopicCollection([options.topic])
     try:
         (future,) = admin.describe_topics(topics, request_timeout=KAFKA_READ_SECONDS_MAX).values()
-        found: TopicDescription = future.result(timeout=KAFKA_READ_SECONDS_MAX)
+        deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
+        found: TopicDescription = _answer(admin, future, lambda: deadline)
     except KafkaException as failed:
         error: KafkaError = failed.args[0]
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -107,11 +110,12 @@ class TopicAdmin:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.options = connection.options
-        self.client = connection.admin()
+        with settings_checked(connection.options):
+            self.client = connection.admin()
         self._deadline = time.monotonic() + KAFKA_OPEN_SECONDS_MAX
 
     def _ask(self, request: Callable[[], dict[Any, Future[_Result]]]) -> _Result:
-        return _ask(self._connection, request, self._deadline)
+        return _ask(self._connection, self.client, request, self._deadline)
 
     def describe(self, topic: str) -> TopicDescription:
         """Return Kafka's description of a topic; raise KafkaUnusable or TopicMissing."""
@@ -180,29 +184,60 @@ class TopicMissing(Exception):
     """The topic does not exist."""
 
 
+def _answer(
+    admin: AdminClient, future: "Future[_Result]", deadline: Callable[[], float]
+) -> _Result:
+    """Wait for an answer; raise TimeoutError or KafkaException.
+
+    Meanwhile the client reports why it cannot connect: it does so only when it is polled.
+    """
+    while True:
+        try:
+            return future.result(timeout=_POLL_SECONDS)
+        except TimeoutError:
+            admin.poll(0)
+            if time.monotonic() > deadline():
+                raise
+
+
 def _ask(
-    connection: Connection, request: Callable[[], dict[Any, "Future[_Result]"]], deadline: float
+    connection: Connection,
+    admin: AdminClient,
+    request: Callable[[], dict[Any, "Future[_Result]"]],
+    deadline: float,
 ) -> _Result:
     """Return the answer to a request about one topic; raise KafkaUnusable or TopicMissing."""
     bootstrap = connection.options.bootstrap
+
+    def ends() -> float:
+        nonlocal deadline
+        if connection.refusal() is not None:  # tried again: a Kafka broker may be starting
+            deadline = min(deadline, time.monotonic() + KAFKA_REFUSED_SECONDS_MAX)
+        return deadline
+
     while True:
-        left = deadline - time.monotonic()
         try:
             (future,) = request().values()
-            return future.result(timeout=max(left, 0.1))
+            return _answer(admin, future, ends)
         except KafkaException as failed:
             error: KafkaError = failed.args[0]
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicMissing from None
             if not error.retriable() and error.code() not in _TEMPORARY:
                 raise KafkaUnusable(bootstrap, error.str(), _REMEDY) from failed
-            if left <= 0:
-                reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or error.str()
-                raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
+            if time.monotonic() > ends():
+                raise _unreachable(connection) from failed
         except TimeoutError as failed:
-            reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or ""
-            raise KafkaNotReached(bootstrap, reason, _REMEDY) from failed
+            raise _unreachable(connection) from failed
         time.sleep(_RETRY_SECONDS)
+
+
+def _unreachable(connection: Connection) -> KafkaUnusable:
+    bootstrap, refusal = connection.options.bootstrap, connection.refusal()
+    if refusal is not None:
+        return KafkaUnusable(bootstrap, f"Kafka: {refusal.reason}", refusal.remedy)
+    reason = connection.timed_out(KAFKA_OPEN_SECONDS_MAX).strerror or ""
+    return KafkaNotReached(bootstrap, reason, _REMEDY)
 
 
 _REMEDY: Final = "check storage.bootstrap, and TLS and SASL in [storage.kafka]"

@@ -44,7 +44,13 @@ from penstock.storage.arrow.format.segment import Columns, encode_row_group, par
 from penstock.storage.arrow.read.reader import StoredRowGroup
 from penstock.storage.arrow.write.prepared import PreparedRowGroup
 from penstock.storage.commits import Commit, Outcome, SyncHistogram
-from penstock.storage.kafka.client import Connection, NoAnswer, RecordReader, failure
+from penstock.storage.kafka.client import (
+    Connection,
+    NoAnswer,
+    RecordReader,
+    failure,
+    settings_checked,
+)
 from penstock.storage.kafka.namespace_topics import check_namespace_log
 from penstock.storage.kafka.namespaces import Namespaces
 from penstock.storage.kafka.partition import KafkaPartition
@@ -136,7 +142,8 @@ class KafkaCommitter:
         try:
             self._state.refresh()
             self._check_namespaces()
-            self._producer = self._connection.transactional(self._record_bytes_max)
+            with settings_checked(options):
+                self._producer = self._connection.transactional(self._record_bytes_max)
             self._initialize(self._producer, KAFKA_OPEN_SECONDS_MAX)
             self._state.refresh()  # the earlier process may have reserved more until now
             before = self._state.load(self._key, NodeState)

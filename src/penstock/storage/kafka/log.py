@@ -45,7 +45,7 @@ from penstock.protocols import Source
 from penstock.storage.appends import Appends, BlockLimits
 from penstock.storage.arrow.write.prepared import prepare
 from penstock.storage.commits import Outcome
-from penstock.storage.kafka.client import Connection, Consumers
+from penstock.storage.kafka.client import Connection, Consumers, settings_checked
 from penstock.storage.kafka.cluster_topics import prepare_topics
 from penstock.storage.kafka.committer import KafkaCommitter
 from penstock.storage.kafka.follower import Found, PartitionFollower
@@ -103,7 +103,8 @@ class KafkaLog:
         facts = prepare_namespaces(self._connection, namespaces.topics, facts)
         self.log_id = facts.log_id
         self.partition = options.node
-        self._state = StateTopic(self._connection)
+        with settings_checked(options):  # of a consumer
+            self._state = StateTopic(self._connection)
         self._consumers = Consumers(self._connection)
         self._heads = Heads(facts.log_id, options.node, self._state.find_head, passes_newer=True)
         self._cache = RecordCache(options.cache_bytes_max)

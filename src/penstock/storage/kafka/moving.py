@@ -30,6 +30,7 @@ from penstock.limits import (
     MIB,
     SEGMENT_BYTES_MAX,
 )
+from penstock.ports import Bounds
 from penstock.storage.arrow.format.file_names import partition_folder
 from penstock.storage.arrow.format.log_state import LogState, save_state
 from penstock.storage.arrow.format.segment import (
@@ -308,6 +309,18 @@ def _copy_number(source: KeptNumbers, target: KeptNumbers) -> None:
 # --- To a folder ----------------------------------------------------------------------------------
 
 
+def _bounds(source: KafkaLogReader, partition: int) -> Bounds:
+    """Ask Kafka for the bounds of a partition; raise CannotReadKafka."""
+    location = source.options.location
+    try:
+        bounds = source.refresh().get(partition)
+    except OSError as error:
+        raise CannotReadKafka(location, error.strerror or str(error)) from error
+    if bounds is None:
+        raise CannotReadKafka(location, f"it has no partition {partition}")
+    return bounds
+
+
 def import_log(
     options: KafkaOptions,
     data: Path,
@@ -325,9 +338,7 @@ def import_log(
         raise CannotKeep(str(data), f"it has log/{partition} already")
     try:
         with KafkaLogReader(options) as source:
-            bounds = source.refresh().get(partition)
-            if bounds is None:
-                raise CannotReadKafka(options.location, f"it has no partition {partition}")
+            bounds = _bounds(source, partition)
             records = _records(source.scanner.partition(partition), damaged, *bounds)
             topics = source.topics()
             counted = _write_folder(
