@@ -11,6 +11,7 @@ from penstock.core.audiences import Encoding
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups import Groups, GroupSettings
 from penstock.core.sessions import Session
+from penstock.memory import MemoryBudget
 from penstock.ports import GroupState, Receipt, Record
 from penstock.protocols import PROTOCOLS
 from penstock.wire import herald, lamamq
@@ -163,7 +164,12 @@ class GroupDesk:
     """A broker with groups, a log, a store and a clock that a test moves."""
 
     def __init__(
-        self, *, store: Store | None = None, log: RecordedLog | None = None, **settings: float
+        self,
+        *,
+        store: Store | None = None,
+        log: RecordedLog | None = None,
+        memory: MemoryBudget | None = None,
+        **settings: float,
     ) -> None:
         self._settings = settings
         self.log = log or RecordedLog()
@@ -175,6 +181,7 @@ class GroupDesk:
             reader=self.log,
             group_store=self.store,
             clock=self.clock,
+            memory=memory,
             settings=BrokerSettings(groups=GroupSettings(**settings)),  # type: ignore[arg-type]
         )
         self.log.topics = self.broker.topics

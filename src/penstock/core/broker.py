@@ -279,6 +279,7 @@ class Broker:
                 clock=clock,
                 timers=self.timers,
                 slices=self.slices,
+                memory=self.memory,
                 publish=self._publish_record,
                 quota_of=self._quota_of,
                 quota_reached=self.quota_reached,

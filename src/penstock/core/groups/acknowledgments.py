@@ -10,7 +10,7 @@ from penstock.core.groups.group import Group, Member
 from penstock.core.groups.ledger import Lease
 from penstock.core.groups.polls import Polls, is_full
 from penstock.core.sessions import Session
-from penstock.limits import GROUP_REASON_CHARACTERS_MAX
+from penstock.limits import GROUP_REASON_BYTES, GROUP_REASON_CHARACTERS_MAX
 from penstock.ports import Clock
 
 __all__ = ["Acknowledgments"]
@@ -107,9 +107,9 @@ class Acknowledgments:
         if failure is None:
             group.ledger.done_run(lease, first, end)
         else:
-            reason = failure[:GROUP_REASON_CHARACTERS_MAX] or "the member refused it"
+            reason, size = _kept_reason(group, lease, end - first, failure)
             for index in range(first, end):
-                group.ledger.fail(lease, index, reason)
+                group.ledger.fail(lease, index, reason, reason_bytes=size)
             self._bury(group)
         self.is_in_time(member)
         self._changed(group)
@@ -138,3 +138,17 @@ class Acknowledgments:
         self._changed(member.group)
         if not is_full(member):  # as with answers
             self._wake(member.group)
+
+
+def _kept_reason(group: Group, lease: Lease, count: int, text: str) -> tuple[str, int]:
+    """Return the reason why messages failed, and the memory that it takes for each of them.
+
+    The text of the member is left out if there is no memory to keep it until the dead letters are
+    written.
+    """
+    reason = text[:GROUP_REASON_CHARACTERS_MAX]
+    if reason and lease.failures + 1 >= group.ledger.settings.deliveries_max:
+        size = GROUP_REASON_BYTES + len(reason) * (1 if reason.isascii() else 4)
+        if group.memory.has_room_for(size * count):
+            return reason, size
+    return "the member refused it", 0

@@ -25,6 +25,7 @@ from penstock.core.counters import Counters
 from penstock.core.encoders import Encoders
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.places import PlacedReader, offset_of, partition_of, place_of
+from penstock.core.groups.repeated_events import RepeatedEvents
 from penstock.core.partitions import OwnPartition
 from penstock.core.position_marks import PositionMarks
 from penstock.core.routing import Router
@@ -101,6 +102,8 @@ class GroupDelivery:
         self._goes_on = False  # whether groups go on in a later turn of the loop
         self._rests = False  # whether groups that wait for the log are woken later
         self.is_stopped = False
+        self.without_memory = RepeatedEvents("group waits for memory", timers)
+        """Log events of groups that find no memory for further messages."""
 
     # --- Turns ------------------------------------------------------------------------------------
 
@@ -244,10 +247,12 @@ class GroupDelivery:
         if group.fetched is not None:
             offset = group.ledger.next_beside(group.fetched_from)
             if group.fetched_from <= offset < group.fetched.end:
-                return offset
+                return offset if self._memory_for(group, 1) else None
         number = self._next_partition(group)
         if number is None:
             self._awaiting_log[group] = None
+            return None
+        if not self._memory_for(group, 1):
             return None
         return group.ledger.next_offsets[number]
 
@@ -516,6 +521,22 @@ class GroupDelivery:
         total = ledger.settings.unacked_max - ledger.leased
         return max(1, min(group.share - ledger.held_by(member), total, count, GROUP_PIECE_ROWS_MAX))
 
+    def _memory_for(self, group: Group, count: int) -> int:
+        """Return for how many of `count` further messages there is memory.
+
+        If it is too little, the group goes on after a while.
+        """
+        found = group.memory.room(count)
+        if found < count and not group.awaits_memory:
+            group.awaits_memory = True
+            self.without_memory.warn(group.name, messages=group.ledger.unacked)
+            self._timers.after(GROUP_READ_RETRY_SECONDS, lambda: self._retry_memory(group))
+        return found
+
+    def _retry_memory(self, group: Group) -> None:
+        group.awaits_memory = False
+        self.wake(group)
+
     def _serve_spread(self, group: Group, stored: Stored, wanted: bytes) -> bool:
         """Give new messages of a row group to all members in turn; False if the rest waits."""
         ledger, base = group.ledger, stored.base_offset
@@ -540,6 +561,9 @@ class GroupDelivery:
                 part = -(-len(selected) // group.order.ready) if is_last else len(selected)
             if len(selected):
                 room = self._room(group, member, min(part, len(selected) - at))
+                room = self._memory_for(group, room)
+                if not room:
+                    return False
                 rows = array("I")
                 rows.frombytes(selected[at : at + room].tobytes())
                 if not self._send(group, member, base, rows):
@@ -590,6 +614,7 @@ class GroupDelivery:
                 return False
             limit = min(stored.count, row + max(1, GROUP_ORDERED_ROWS_MAX // len(slots)))
             pieces = []
+            count = 0
             for slot in slots:
                 member = owners.members[slot - 2]
                 selected, next_row = self._batch.select_piece(
@@ -600,6 +625,9 @@ class GroupDelivery:
                     bytes_max=CATCH_UP_PIECE_BYTES,
                 )
                 room = self._room(group, member, len(selected)) if group.may_get(member) else 0
+                if room:
+                    room = self._memory_for(group, count + room) - count
+                    count += room
                 limit = min(limit, selected[room] if room < len(selected) else next_row)
                 rows = array("I")
                 rows.frombytes(selected[:room].tobytes())

@@ -8,10 +8,11 @@ from typing import Final
 from penstock.core.audiences import RouteMark
 from penstock.core.groups.lease_list import LeaseList
 from penstock.core.groups.ledger import Lease, Ledger
+from penstock.core.groups.ledger_memory import LedgerMemory
 from penstock.core.groups.member_order import MemberOrder
 from penstock.core.sessions import Session
 from penstock.limits import GROUP_LEASE_BYTES, GROUP_MESSAGE_BYTES
-from penstock.memory import Purpose
+from penstock.memory import MemoryBudget, Purpose
 from penstock.patterns import covers
 from penstock.ports import AcknowledgedLink, Fetched, new_topic_filter
 
@@ -170,10 +171,22 @@ class Member:
 class Group:
     """A group that has members, or is being changed."""
 
-    def __init__(self, name: str, pattern: str, ledger: Ledger, *, is_ordered: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        ledger: Ledger,
+        *,
+        is_ordered: bool,
+        owner: str,
+        budget: MemoryBudget,
+    ) -> None:
+        """`owner` is the name to which it, its memory and its dead letters are charged."""
         self.name = name
         self.pattern = pattern
         self.ledger = ledger
+        self.owner = owner
+        self.memory = LedgerMemory(budget, owner or name, ledger)
         self.is_ordered = is_ordered
         self.mark = RouteMark()
         self.members: dict[Member, None] = {}
@@ -185,7 +198,6 @@ class Group:
         self.ahead: Fetched | None = None  # the row groups behind these, if they were read ahead
         self.ahead_from = 0  # the offset that they were read for, or are being read for
         self.is_reading_ahead = False
-        self.owner = ""  # the name to which it and its dead letters are charged
         self.is_burying = False
         self.redrives = 0  # redrives that are looking up messages of dead letters
         self.leaving = 0  # members that have left while their messages are still taken back
@@ -193,6 +205,7 @@ class Group:
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False
         self.is_removed = False
+        self.awaits_memory = False  # whether it tries again to find memory for further messages
         self.awaits_move = False  # whether topics move as soon as no message is leased
         self.retry_at = 0.0  # monotonic time before which nothing is read
         self.retries: dict[int, float] = {}  # and before which a partition is not read

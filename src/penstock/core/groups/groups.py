@@ -44,8 +44,10 @@ from penstock.errors import (
     GroupElsewhere,
     LogError,
     LogUnavailable,
+    MemoryExhausted,
     NoSuchGroup,
     OffsetPastEnd,
+    PenstockError,
     TierUnavailable,
 )
 from penstock.limits import (
@@ -54,6 +56,7 @@ from penstock.limits import (
     GROUP_SWEEP_SECONDS,
     GROUPS_OPENED_MAX,
 )
+from penstock.memory import MemoryBudget
 from penstock.ports import (
     AcknowledgedLink,
     Clock,
@@ -94,6 +97,7 @@ class Groups:
         clock: Clock,
         timers: Timers,
         slices: Slices,
+        memory: MemoryBudget,
         publish: Callable[[Record, Callable[[bool], None]], None],
         quota_of: Callable[[str], Quota | None],
         quota_reached: Reached,
@@ -107,6 +111,7 @@ class Groups:
         self._router = router
         self._clock = clock
         self._timers = timers
+        self._memory = memory
         self._settings = settings
         self._settings_by_name = settings_by_name
         self._groups: dict[str, Group] = {}
@@ -183,8 +188,10 @@ class Groups:
             raise LogUnavailable(f"the state of group {name} cannot be read") from found
         return found
 
-    def _group(self, name: str, state: GroupState, pattern: str, *, is_ordered: bool) -> Group:
-        """Return a group in memory with a stored state."""
+    def _group(
+        self, name: str, state: GroupState, pattern: str, *, is_ordered: bool, owner: str
+    ) -> Group:
+        """Return a group in memory with a stored state; raise MemoryExhausted."""
         progress = state.progress
         at = state.offsets if progress is None else progress.partitions or {0: progress.next}
         ledger = Ledger(
@@ -193,8 +200,10 @@ class Groups:
             pending=() if progress is None else progress.pending,
             dead=() if progress is None else progress.dead,
         )
-        group = Group(name, pattern, ledger, is_ordered=is_ordered)
-        group.owner = state.owner
+        budget = self._memory
+        group = Group(name, pattern, ledger, is_ordered=is_ordered, owner=owner, budget=budget)
+        if not group.memory.fit():
+            raise MemoryExhausted("principal")
         return group
 
     # --- Members ----------------------------------------------------------------------------------
@@ -235,11 +244,17 @@ class Groups:
 
         A new group is stored when the time at which it begins is looked up. If it cannot be stored,
         `then` is called too, and the session is no member.
-        The group is open and `check` has passed. Raise InvalidPattern or TooManyPatternShapes.
+        The group is open and `check` has passed. Raise InvalidPattern, TooManyPatternShapes, or
+        MemoryExhausted if there is no memory for the group's messages.
         """
         known = self._groups.get(place.name)
         group = known or self._start(session, pattern, place)
-        self._follow(group)
+        try:
+            self._follow(group)
+        except PenstockError:
+            if known is None:
+                group.memory.release()
+            raise
         self._groups[place.name] = group
         member = Member(session, group, pattern, group.next_number())
         session.memberships[place.name] = member
@@ -291,8 +306,8 @@ class Groups:
         else:
             start = None  # a group that exists goes on
         is_new = state.progress is None
-        group = self._group(name, state, pattern, is_ordered=is_ordered)
-        group.owner = group.owner or session.topic_owner
+        owner = state.owner or session.topic_owner
+        group = self._group(name, state, pattern, is_ordered=is_ordered, owner=owner)
         group.since = self._reader.partitions[self._node].reader.expiry if is_new else None
         if isinstance(start, Ago | AtTime):
             now_us = self._clock.now_us()
@@ -410,6 +425,7 @@ class Groups:
         self._damaged.flush()
         self._dead_letters.dead.flush()
         self._dead_letters.waiting.flush()
+        self._delivery.without_memory.flush()
 
     def settled(self) -> None:
         """Go on with groups that waited for the log."""
@@ -513,6 +529,7 @@ class Groups:
             self._start_sweeper()
             return
         self._dirty.pop(group, None)
+        group.memory.fit()
         ledger, lost = group.ledger, group.lost
         changes = ledger.changes
         is_used = self._store.is_shared and bool(group.members or group.joining)
@@ -629,6 +646,7 @@ class Groups:
         self._dirty.pop(group, None)
         self._delivery.forget(group)
         self._router.leave(group.mark)
+        group.memory.release()
 
     def flush(self, then: Callable[[], None]) -> None:
         """Store all changed groups; call `then` when they are stored."""
@@ -680,7 +698,8 @@ class Groups:
                 raise GroupDiffers(name, "is one of a reader of tables, which keeps its own place")
             if state.progress.used:
                 self._check_node(name, state.progress.node)
-            group = self._group(name, state, patterns[0], is_ordered=state.progress.ordered)
+            is_ordered = state.progress.ordered
+            group = self._group(name, state, patterns[0], is_ordered=is_ordered, owner=state.owner)
             self._groups[name] = group
         return group
 
@@ -691,7 +710,7 @@ class Groups:
 
         Return where it goes on: not before the first message of a partition, nor behind the last.
         Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
-        GroupDamaged or LogUnavailable.
+        GroupDamaged, MemoryExhausted or LogUnavailable.
         """
         group = self._change(name)
         group.start_us = None
@@ -711,7 +730,7 @@ class Groups:
         """Deliver the dead letters of a group that is open again, those that are in the log.
 
         Call `then` when that is stored, or not. Raise NoSuchGroup, GroupDiffers, GroupElsewhere,
-        GroupDamaged or LogUnavailable.
+        GroupDamaged, MemoryExhausted or LogUnavailable.
         """
         group = self._change(name)
 

@@ -30,11 +30,12 @@ at that moment, and acknowledgments of others do not prolong it.
 
 import dataclasses
 import heapq
+import sys
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sized
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.core.groups.places import offset_of, partition_of
 from penstock.core.groups.snapshots import LeasedRows, Snapshot
@@ -47,6 +48,10 @@ from penstock.limits import (
 from penstock.ports import PendingRun
 
 __all__ = ["Failure", "GroupSettings", "Lease", "Ledger"]
+
+_SPARSE_ENTRY_BYTES: Final = 400
+"""Dictionaries that have just grown take up to 200 for each entry."""
+_SPARSE_BYTES_MIN: Final = 16 * 1024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,6 +71,8 @@ class Failure(NamedTuple):
 
     reason: str
     failures: int
+    reason_bytes: int = 0
+    """Memory of the reason, if it is the text of a member."""
 
 
 class Lease:
@@ -200,6 +207,9 @@ class Ledger:
         self.deferred: dict[int, int] = {}  # offsets that wait for some time first, the same way
         self.buried: OrderedDict[int, Failure] = OrderedDict()
         """Offsets whose dead letters are not in the log yet."""
+        self.reason_bytes = 0
+        """Memory of the reasons of buried messages, as far as members gave them."""
+        self._last_failure: Failure | None = None  # that of the last buried message
         self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
         """Offsets of the last dead letters in the log, until their messages were processed."""
         self._redriven: set[int] = set()  # the offsets in `dead` that are delivered again
@@ -359,6 +369,8 @@ class Ledger:
             for offset in of_range:
                 if offset not in offsets:
                     continue
+                if offsets is self.buried:
+                    self.reason_bytes -= self.buried[offset].reason_bytes
                 del offsets[offset]
                 lost += offset not in self._redriven
                 self._redriven.discard(offset)
@@ -417,13 +429,16 @@ class Ledger:
             lease.left = 0
             self._finished(lease, count)
 
-    def fail(self, lease: Lease, index: int, reason: str) -> bool:
-        """Note that a message could not be processed; False if the member no longer has it."""
+    def fail(self, lease: Lease, index: int, reason: str, *, reason_bytes: int = 0) -> bool:
+        """Note that a message could not be processed; False if the member no longer has it.
+
+        `reason_bytes` is the memory of the reason, if it is the text of a member.
+        """
         offset = lease.offset(index)
         if not lease.finish(index):
             return False
         self._finished(lease, 1)
-        self._wait(offset, lease.failures + 1, reason)
+        self._wait(offset, lease.failures + 1, reason, reason_bytes)
         return True
 
     def leave(self, member: Hashable, *, is_lost: bool = False) -> None:
@@ -491,20 +506,37 @@ class Ledger:
         if not holding.leases:
             del self._holdings[lease.member]
 
-    def _wait(self, offset: int, failures: int, reason: str) -> None:
+    def _wait(self, offset: int, failures: int, reason: str, reason_bytes: int = 0) -> None:
         """Let a message wait, or bury it if it has failed too often."""
         self.changes += 1
         if failures >= self.settings.deliveries_max:
-            self.buried[offset] = Failure(reason, failures)
+            failure = Failure(reason, failures, reason_bytes)
+            if failure == self._last_failure:
+                failure = self._last_failure  # many messages fail alike: they share one
+            self._last_failure = self.buried[offset] = failure
+            self.reason_bytes += reason_bytes
         else:
             self.waiting[offset] = failures
             heapq.heappush(self._order, offset)
+
+    def compact(self) -> None:
+        """Return memory of messages that were many: dictionaries do not shrink by themselves."""
+        if not self.buried:
+            self._last_failure = None
+        if _is_sparse(self.waiting):
+            self.waiting = dict(self.waiting)
+        if _is_sparse(self.deferred):
+            self.deferred = dict(self.deferred)
+        if _is_sparse(self.buried):
+            self.buried = OrderedDict(self.buried)
 
     # --- Dead letters and resets ------------------------------------------------------------------
 
     def is_dead(self, offset: int) -> None:
         """Note that the dead letter of a message is in the log."""
-        if self.buried.pop(offset, None) is not None:
+        failure = self.buried.pop(offset, None)
+        if failure is not None:
+            self.reason_bytes -= failure.reason_bytes
             self._redriven.discard(offset)
             self.dead.pop(offset, None)  # so that its new dead letter is the newest
             self.dead[offset] = None
@@ -540,5 +572,12 @@ class Ledger:
         self.deferred.clear()
         self._order.clear()
         self.buried.clear()
+        self.reason_bytes = 0
+        self._last_failure = None
         self._next.update((partition_of(offset), offset) for offset in offsets)
         self.changes += 1
+
+
+def _is_sparse(offsets: Sized) -> bool:
+    """Return whether a dictionary has far more memory than its entries need."""
+    return sys.getsizeof(offsets) > _SPARSE_BYTES_MIN + _SPARSE_ENTRY_BYTES * len(offsets)
