@@ -1101,7 +1101,7 @@ SINK_KEY_BYTES_MAX: Final = 1 * MIB
 SINK_SCHEMA_BYTES_MAX: Final = 64 * KIB
 """The schema of rows, with its metadata."""
 SINK_EXPANDED_BYTES_MAX: Final = 64 * MIB
-"""A column of a record batch that is sent as a dictionary, when it is expanded."""
+"""The columns of a record batch together, when those that are sent as dictionaries are expanded."""
 SINK_STAGED_BYTES_MAX: Final = 16 * GIB
 """Staged rows of one writer on disk."""
 SINK_WINDOW_BYTES: Final = 8 * MIB

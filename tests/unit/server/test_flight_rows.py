@@ -30,6 +30,15 @@ def test_a_batch_counts_with_the_size_that_its_dictionaries_stand_for() -> None:
     assert 0 <= expanded_bytes(batch) - 2 * count * len(word) < 40_000
 
 
+def test_a_batch_that_no_memory_would_be_drawn_for_is_refused_for_good() -> None:
+    """Otherwise the client would send it again and again."""
+    word = bytes(SINK_EXPANDED_BYTES_MAX // 15)
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 10, pa.int32()), pa.array([word]))
+    batch = pa.record_batch({"topic": ["t"] * 10, "value": words, "key": words})
+    with pytest.raises(BadRows, match="send fewer at a time"):
+        expanded_bytes(batch)
+
+
 def test_the_right_to_a_topic_is_checked_once() -> None:
     checked: list[str] = []
     check = RowCheck(checked.append)

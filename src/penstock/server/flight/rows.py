@@ -192,8 +192,16 @@ def _is_refused(kind: pa.DataType) -> bool:
 
 
 def expanded_bytes(batch: pa.RecordBatch) -> int:
-    """Return the memory that a whole batch needs without dictionaries, about."""
-    return sum(_expanded_bytes(column) for column in batch.columns)
+    """Return the memory that a whole batch needs without dictionaries, about; raise BadRows."""
+    sizes = {
+        name: _expanded_bytes(column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
+    size = sum(sizes.values())
+    if size > SINK_EXPANDED_BYTES_MAX:
+        problem = f"expanded the rows have {size} bytes, allowed are {SINK_EXPANDED_BYTES_MAX}"
+        raise BadRows(max(sizes, key=sizes.__getitem__), f"{problem}: send fewer at a time")
+    return size
 
 
 def _expanded_bytes(column: pa.Array) -> int:
