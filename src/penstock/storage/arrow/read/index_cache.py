@@ -57,8 +57,9 @@ class IndexCache:
         with self._loading_of(base_offset).lock:
             found = self._cached(base_offset)
             if found is None:
-                found = self._load(base_offset, end_offset)
-                self.put(found)
+                found, is_whole = self._load(base_offset, end_offset)
+                if is_whole:  # or later reads would miss what the disk did not return now
+                    self.put(found)
         return found
 
     def _cached(self, base_offset: int) -> Index | None:
@@ -101,12 +102,12 @@ class IndexCache:
         _, size = self._indexes.pop(base_offset, (None, 0))
         self._bytes -= size
 
-    def _load(self, base_offset: int, end_offset: int) -> Index:
+    def _load(self, base_offset: int, end_offset: int) -> tuple[Index, bool]:
         size = self._files.size(segment_path(self._folder, base_offset))
         try:
             index, summary = load_index(self._files, self._folder, base_offset)
             if summary.segment_size == size and summary.end_offset == end_offset:
-                return index
+                return index, True
         except StaleIndex:
             pass
         self.rebuilt += 1

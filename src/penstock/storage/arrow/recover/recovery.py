@@ -426,17 +426,21 @@ def _close(files: Files, folder: Path, found: Survey, first: FirstBytes) -> None
     save_index(files, folder, found.row_groups, summary)
 
 
-def rebuild_index(files: Files, folder: Path, base_offset: int, *, end_offset: int) -> Index:
+def rebuild_index(
+    files: Files, folder: Path, base_offset: int, *, end_offset: int
+) -> tuple[Index, bool]:
     """Rebuild the index of a closed segment by walking it, and write it.
 
-    `end_offset` is where the segment is known to end. A disk without room is no obstacle.
+    Also return whether all of it was found, or its damage is on record. `end_offset` is where it is
+    known to end. A disk without room is no obstacle.
     """
     first = read_head(files, folder, base_offset, log_id=None, partition=int(folder.name))
     found = _survey(files, folder, base_offset, first, followed=True, previous_end=end_offset)
-    if found.sealed and found.tail is None:
+    is_whole = found.sealed and found.tail is None
+    if is_whole:
         # The file is missing if the segment is in an object store only.
         with _room_permitting(), contextlib.suppress(FileNotFoundError):
             if found.damage:
                 save_damage(files, folder, base_offset, found.damage)
             _close(files, folder, found, first)
-    return found.row_groups
+    return found.row_groups, is_whole or not found.damage
