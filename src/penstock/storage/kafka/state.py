@@ -390,7 +390,7 @@ class StateTopic:
             return self._sinks.all()
 
     def sink_processes(self, writer: str) -> list[tuple[str, int]]:
-        """Return processes with a record of a writer, and their nodes; that of the state last."""
+        """Return processes with a record of a writer, and their nodes; the last has the state."""
         with self._lock:
             return self._sinks.processes(writer)
 
