@@ -36,7 +36,7 @@ class LedgerMemory:
         return min(count, max(0, size - needed) // GROUP_UNACKED_BYTES)
 
     def has_room_for(self, reason_bytes: int) -> bool:
-        """Draw memory for reasons that the ledger will keep; return False if there is too little."""
+        """Draw memory for reasons to keep in the ledger; return False if there is too little."""
         return self._hold(self._needed + reason_bytes)
 
     def fit(self) -> bool:
