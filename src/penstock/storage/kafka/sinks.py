@@ -99,7 +99,7 @@ class KafkaSinks:
     ) -> None:
         """See ports.SinkStore: rows and state are in the same transaction."""
         if not isinstance(rows, PreparedRowGroup):
-            raise TypeError("the rows were not prepared for a log on Kafka")
+            raise TypeError("the rows were prepared for another storage")
         rows.state = {self._key(writer): msgspec.json.encode(self._next(state, after))}
 
     def _next(self, state: SinkWriter, after: SinkWriter | None) -> SinkWriter:
