@@ -132,9 +132,9 @@ ROW_INDEX_NAMES_MAX: Final = 64
 ROW_INDEX_FETCH_ROWS: Final = 64
 """Single messages that one read of the log takes."""
 ROW_INDEX_ACTIVE_BYTES: Final = 16 * MIB
-"""New bytes of the active segment from which their row groups are indexed in memory."""
+"""New row groups of the active segment are indexed in memory when they have so many bytes."""
 ROW_INDEX_ACTIVE_SECONDS: Final = 1.0
-"""Time between two looks at the size of the active segment."""
+"""Interval in which the size of the active segment is checked."""
 ROW_INDEX_ACTIVE_SHARE: Final = 0.25
 """Part of INDEX_CACHE_BYTES_MAX for entries of the active segment: 10 bytes for each message of a
 rare topic."""
@@ -190,8 +190,8 @@ NODES_MAX: Final = 4096
 KAFKA_COMMIT_SECONDS_MAX: Final = 10.0
 """How long a commit waits for Kafka, while publishers are paused; then its messages fail."""
 KAFKA_TRANSACTION_SECONDS_MORE: Final = 5.0
-"""Kafka aborts the transaction of a node that has ended or was suspended so long after the commit
-would have failed. Until then, other nodes do not see what was written to the state topic since."""
+"""If a node ends or is suspended in a transaction, Kafka aborts it this time after the commit would
+have failed. Until then, other nodes do not see later records of the state topic."""
 KAFKA_OPEN_SECONDS_MAX: Final = 30.0
 """How long a broker that starts waits for Kafka."""
 KAFKA_REFUSED_SECONDS_MAX: Final = 5.0
@@ -211,10 +211,10 @@ there are more than TOPICS_REMOVED_MAX."""
 KAFKA_STATE_SECONDS_MAX: Final = 20.0
 """How long a thread waits for one that reads the state topic; then its reader is replaced."""
 KAFKA_AGAIN_SECONDS_MAX: Final = 2.0
-"""How long Kafka is asked again about a partition for which it did not answer."""
+"""Time limit of a repeated request about a partition for which Kafka did not answer."""
 KAFKA_PAUSE_SECONDS_MIN: Final = 5.0
 KAFKA_PAUSE_SECONDS_MAX: Final = 60.0
-"""Shortest and longest pause before that. Each pause is twice as long as the one before it."""
+"""Shortest and longest pause before such a request. Each pause is twice as long as the last one."""
 KAFKA_CLOSE_SECONDS_MAX: Final = 2.0
 """How long a broker that stops waits for Kafka: what waits longer has failed."""
 KAFKA_READERS_KEPT_MAX: Final = 4
@@ -247,7 +247,7 @@ KAFKA_PARTITIONS_SECONDS: Final = 1.0
 KAFKA_STILL_SECONDS: Final = 5.0
 """A consumer that gets nothing for so long, though there is something to read, is replaced."""
 KAFKA_CHECK_SECONDS_MAX: Final = 5.0
-"""How long the thread that reads other partitions asks for their ends, before it reads on."""
+"""Time for which the thread that reads other partitions asks for their ends before it reads on."""
 KAFKA_WATCH_SECONDS: Final = 1.0
 """How often the event loop looks whether the partitions of other nodes are read."""
 KAFKA_HANG_SECONDS_MAX: Final = 30.0
@@ -262,8 +262,8 @@ KAFKA_CLOSING_MAX: Final = 16
 KAFKA_UNFOLLOWED_SECONDS_MAX: Final = 30.0
 """A node that has not read the partitions of other nodes for so long is not ready."""
 KAFKA_TAKE_ATTEMPTS_MAX: Final = 3
-"""Attempts to take a record of another node, or to read a row group for a session, that fail by a
-bug; then it is passed over."""
+"""Attempts to process a record of another node, or to read a row group for a session, that fail
+by a bug; then the record or row group is skipped."""
 KAFKA_TOPIC_SECONDS_MAX: Final = 1.0
 """How long messages of a new topic wait for the record of the topic, of the same transaction."""
 KAFKA_ROW_BYTES: Final = 256
@@ -354,33 +354,32 @@ GROUP_DEAD_MAX: Final = 10_000
 GROUP_DEAD_PER_SECOND_MAX: Final = 100
 GROUP_DEAD_BYTES_PER_SECOND_MAX: Final = 1 * MIB
 """Dead letters of all groups of one owner, and their bytes; further ones wait. After a pause, those
-of a second are written at once."""
+of one second are written together."""
 GROUP_PIECE_ROWS_MAX: Final = 2048
 """Messages that one member of a group gets at a time."""
 GROUP_ORDERED_ROWS_MAX: Final = 65_536
-"""Rows in which messages of members of an ordered group are looked for in one step, those of each
-member apart."""
+"""Rows that one step of an ordered group searches; they are searched once for each member."""
 GROUP_LEASE_BYTES: Final = 400
 GROUP_MESSAGE_BYTES: Final = 6
 """Memory of a run of messages that a member has, and of each message in it."""
 GROUP_UNACKED_BYTES: Final = 160
 GROUP_MEMORY_STEP_BYTES: Final = 4 * KIB
-"""Memory that the owner of a group draws for each message that is not acknowledged, and how much of
-it at a time. One that waits takes 70 to 101 bytes, one whose dead letter is not written yet 100 to
-150 (measured with 2,000 to 65,536 of them)."""
+"""Memory drawn for each unacknowledged message of a group, in the owner's share; and the unit in
+which it is drawn. A message that waits for delivery takes 70 to 101 bytes, one that waits for its
+dead letter 100 to 150 (measured with 2,000 to 65,536 messages)."""
 GROUP_REASON_BYTES: Final = 136
-"""Memory of the text of a member that says why a message failed, beside its characters."""
+"""Memory of the reason that a member gives for a failure, in addition to its characters."""
 GROUP_FETCHES_MAX: Final = 4
 """Reads of row groups that run at a time for all consumer groups."""
 GROUP_DELIVERY_SECONDS_MAX: Final = 0.001
-"""Delivery to consumer groups before the event loop serves others."""
+"""Time of delivery to consumer groups before the event loop does other work."""
 GROUP_ASKED_MAX: Final = 16
-"""Members of a group without room whose links are asked at once for acknowledged bytes, not only
-when they are polled."""
+"""Members whose links are asked for acknowledged bytes at once, without waiting for a poll, if no
+member of their group has room."""
 GROUPS_SETTLED_AT_ONCE_MAX: Final = 64
 GROUP_SETTLED_SECONDS: Final = 0.0001
-"""More groups than this that wait for the log are woken by one commit, and then by none for this
-time for each of them."""
+"""If more groups than this wait for the log, a commit wakes all of them, and further commits wake
+none for GROUP_SETTLED_SECONDS times their number."""
 GROUP_ROW_GROUPS_MAX: Final = 8
 """Consumer groups that keep row groups in memory until members have room for the rest of them, and
 those that were read ahead: two reads of each."""
@@ -391,7 +390,7 @@ GROUP_SWEEP_SECONDS: Final = 0.2
 GROUPS_STORE_SECONDS_MIN: Final = 0.5
 """Time to store the states of all groups when the broker stops, at least."""
 GROUPS_LOCK_SECONDS_MAX: Final = 10.0
-"""Time that a process waits for another one that changes a group of the same folder."""
+"""Time for which a process waits while another process changes a group of the same folder."""
 GROUP_OWNER_SECONDS: Final = 5.0
 GROUP_OWNER_SILENT_SECONDS: Final = 15.0
 """How often a node of several says that it has the members of a group, and the time without it
@@ -401,9 +400,9 @@ GROUP_POLL_FULL_SECONDS: Final = 0.001
 """How often links are asked for the bytes that their peers have acknowledged; the second while a
 member has as many messages as it may have."""
 GROUP_POLL_MEMBER_SECONDS: Final = 0.00005
-"""A link is asked less often if its client is in many groups: this time for each of them."""
+"""Shortest time between two polls of a link, for each group of its client."""
 GROUP_POLL_SECONDS_MAX: Final = 0.1
-"""Longest time between two questions to a link whose peer acknowledges nothing."""
+"""Longest pause between two polls of a link whose peer acknowledges nothing."""
 GROUP_READ_RETRY_SECONDS: Final = 1.0
 """Delay before a failed read or a failed dead letter is tried again."""
 GROUP_LOG_SECONDS: Final = 60.0
@@ -557,7 +556,7 @@ SUBSCRIPTION_BYTES_MAX: Final = 4 * MIB
 EARLY_OFFSETS_MAX: Final = 16_384
 """Offsets of one client in partitions that are not found yet: more than SUBSCRIPTIONS_MAX."""
 EARLY_OFFSET_BYTES: Final = 128
-"""Memory of such an offset, as measured."""
+"""Memory of each of these offsets, as measured."""
 EARLY_PATTERN_BYTES: Final = 512
 """Memory of each pattern with such offsets."""
 OUT_BUFFER_BYTES_MAX: Final = 32 * MIB
@@ -574,9 +573,9 @@ LAST_RECORD_TOPICS_MAX: Final = 2 * TOPICS_MAX
 LAST_RECORD_NAMES_BYTES_MAX: Final = 2 * TOPIC_NAMES_BYTES_MAX
 """Names of those topics together."""
 LAST_RECORD_GROWTH: Final = 8
-"""The record is written anew when closed segments behind it have so many times its bytes."""
+"""The record is written anew when the closed segments after it have so many times its bytes."""
 LAST_RECORD_SHARE: Final = 0.25
-"""Share of its time that the thread works that writes it."""
+"""Share of the time for which the thread that writes the record works."""
 DEDUPE_SECONDS: Final = 120.0
 """How long the key of a message is known: a second message with it is not stored."""
 DEDUPE_KEYS_MAX: Final = 65_536
@@ -596,7 +595,7 @@ LAST_RUN_TOPICS: Final = 512
 LAST_COMPARED_TOPICS: Final = 16
 """The same, if other subscriptions of the session may send these messages."""
 LAST_MEANING_TEXTS: Final = 16
-"""Subscriptions of one meaning that are looked at for each topic; the result is kept for more."""
+"""Subscriptions of one meaning that are checked for each topic; for more, the result is cached."""
 CATCH_UP_PIECE_BYTES: Final = 1 * MIB
 """Messages from the log encoded for one client at a time."""
 CATCH_UP_READ_BYTES: Final = 256 * KIB
@@ -1120,14 +1119,14 @@ SINK_STALE_SECONDS_MAX: Final = 7 * 24 * 3600.0
 SINK_FINAL_SECONDS_MAX: Final = 24 * 3600.0
 """Time that the state of a finished writer is kept."""
 SINK_RETRY_SECONDS: Final = 5.0
-"""How often a node tries to finish publications that have failed."""
+"""Interval in which a node tries to finish failed publications."""
 SINK_ELSEWHERE_SECONDS: Final = 2.0
-"""Time that an epoch waits for another node that publishes for its writer. Kafka shows that it is
-done a moment after the commit."""
+"""Time for which an epoch waits while another node publishes for its writer. Kafka shows the state
+of that node a moment after the commit."""
 SINK_COMPARED_ROWS_MAX: Final = 1_000_000
 """Rows in the log that staged rows are compared with, when a node takes an epoch over."""
 SINK_COMPARED_ROW_BYTES: Final = 160
-"""Memory of one of them, about."""
+"""Memory of each of these rows, about."""
 
 # --- The pipeline -----------------------------------------------------------------------------
 PIPELINE_ROW_GROUP_ROWS_MAX: Final = 500_000

@@ -133,7 +133,7 @@ def is_reserved_header(key: str) -> bool:
 NO_MESSAGE_OFFSET: Final = (1 << 62) - 1
 """The offset in the message id of a failed acknowledgment: no message has it."""
 TEMPORARY_OFFSET: Final = NO_MESSAGE_OFFSET - 1
-"""The same for a subscription that may succeed later or at another node. No message has it."""
+"""Likewise, if a refused subscription may succeed later or at another node."""
 
 
 def message_id(log_id: int, *, partition: int, offset: int) -> bytes:

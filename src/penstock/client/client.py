@@ -544,7 +544,7 @@ class Client(AsyncCloseable):
             raise
 
     async def _join(self, stream: Stream[Delivery]) -> None:
-        """Connect as a member of a group, which is all that this client is for."""
+        """Connect a client that is used only as a member of a group."""
         self._inbox.add(stream.topic, stream.queue)
         await self.open()
 

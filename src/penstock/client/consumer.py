@@ -59,17 +59,17 @@ class GroupMessage:
 
     @property
     def offset(self) -> int | None:
-        """Offset in its partition of the log; None if the broker does not say."""
+        """Offset in its partition of the log; None if the broker does not send it."""
         return self.delivery.offset
 
     @property
     def partition(self) -> int | None:
-        """Partition of the log; None if the broker does not say."""
+        """Partition of the log; None if the broker does not send it."""
         return self.delivery.partition
 
     @property
     def message_id(self) -> uuid.UUID | None:
-        """Id of the message, the same in each delivery; None if the broker does not say."""
+        """Id of the message, the same in each delivery; None if the broker does not send it."""
         return self.delivery.message_id
 
     @property

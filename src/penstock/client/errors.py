@@ -93,7 +93,7 @@ class Refused(CallerError):
     answer: int  # fleximq status, herald or LamaMQ error code, 1 for FAILED of Rheos
     text: str
     reply: bytes = b""  # payload of a fleximq answer, as MessagePack
-    says_retriable: bool = False  # FAILED of Rheos, with an id that says that it may pass
+    says_retriable: bool = False  # FAILED of Rheos with the message id for this
 
     @property
     def retriable(self) -> bool:

@@ -57,7 +57,7 @@ class Subscription:
         """The name, or the whole pattern of a group: each group has a position of its own."""
         self.covers = TopicMatcher(pattern)
         self._names_group = is_in_group(pattern)
-        self._in_group = self._names_group  # a channel of herald may be in one without its name
+        self._in_group = self._names_group  # the broker may put a herald channel in a group
         self.resumes = resumes and not self._names_group
         self.is_open = self._in_group
         self._starts = self._in_group or split_replay(pattern)[1] is not None
@@ -131,7 +131,7 @@ class Subscription:
         return None
 
     def _join_or_leave(self, *, in_group: bool) -> None:
-        """Forget the position if messages are now those of a group, or no longer."""
+        """Note whether messages are those of a group; forget the position if this changes."""
         if in_group != self._in_group:
             self._in_group = self.is_open = in_group
             self._anchored = False

@@ -104,7 +104,7 @@ class Supervisor:
     # --- The connection ---------------------------------------------------------------------------
 
     async def _establish_first(self) -> Connection:
-        """Connect to any address; retry what is refused for the moment if it is a subscription."""
+        """Connect to any address; if subscriptions get retriable refusals, try again."""
         loop = asyncio.get_running_loop()
         backoff = self._options.backoff
         deadline = loop.time() + self._options.timeout
@@ -127,7 +127,7 @@ class Supervisor:
                 attempt += 1
 
     async def _establish_anywhere(self) -> Connection:
-        """Connect to the first address where that is possible.
+        """Connect to the first address that accepts the client.
 
         Raise a refusal if there was any, else the error of the last address.
         """

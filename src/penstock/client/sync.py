@@ -430,17 +430,17 @@ class SyncGroupMessage:
 
     @property
     def offset(self) -> int | None:
-        """Offset in its partition of the log; None if the broker does not say."""
+        """Offset in its partition of the log; None if the broker does not send it."""
         return self.message.offset
 
     @property
     def partition(self) -> int | None:
-        """Partition of the log; None if the broker does not say."""
+        """Partition of the log; None if the broker does not send it."""
         return self.message.partition
 
     @property
     def message_id(self) -> uuid.UUID | None:
-        """Id of the message, the same in each delivery; None if the broker does not say."""
+        """Id of the message, the same in each delivery; None if the broker does not send it."""
         return self.message.message_id
 
     @property

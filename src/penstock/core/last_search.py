@@ -1,6 +1,6 @@
-"""Finds the last messages for the subscriptions of sessions, one after the other.
+"""Finds the last messages for the subscriptions of each session, one subscription at a time.
 
-A message that another subscription of the session sends as well is left out.
+Messages that another subscription of the session sends are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ class LastSearch:
         self._counters = counters
 
     def start(self, session: Session, feed: Feed, *, then: Callable[[Session], None]) -> None:
-        """Find the offsets of the next subscription of a feed, if there is one, and of the others.
+        """Find the offsets of all subscriptions of a feed that wait for them, one after the other.
 
-        `then` is called after each.
+        `then` is called after each of them.
         """
         rows = feed.lasts.next_to_collect()
         if rows is None:
@@ -52,7 +52,7 @@ class LastSearch:
     def _sent_by_others(
         self, session: Session, feed: Feed, rows: LastRows, below: int
     ) -> Sent | None:
-        """Return what tells the messages that other subscriptions of a feed send, or have sent.
+        """Return a test for messages that other subscriptions of a feed send, or have sent.
 
         The positions of the feed stay as they are while it has last messages to send.
         """

@@ -59,7 +59,7 @@ class LastRows:
         self.head = 0
         """The number of the subscription whose messages were sent when it was added, 0 if none."""
         self.head_next: int | None = None
-        """The next offset of that one; 0 if it was not known."""
+        """The next offset of the subscription `head` then; 0 if it was not known."""
         self.topics: TopicFilter | None = new_topic_filter([pattern])
         self.collecting = False
         self.cancelled = False
@@ -85,7 +85,7 @@ class LastRows:
         self.next = self.first = next(self._offsets, None)
 
     def release(self) -> None:
-        """Free what is not needed when all messages are sent."""
+        """Free the offsets and the filter, after all messages are sent."""
         self._offsets = iter(())
         self.topics = None
 

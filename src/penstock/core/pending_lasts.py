@@ -13,9 +13,9 @@ class PendingLasts:
     """The subscriptions of a session in one partition whose last messages are not all sent."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, LastRows] = {}  # the next first
-        self._uncollected: dict[str, LastRows] = {}  # of these, the next first
-        self._known: dict[str, LastRows] = {}  # also those that were sent while others wait
+        self._pending: dict[str, LastRows] = {}  # in the order of sending
+        self._uncollected: dict[str, LastRows] = {}  # of these, in order
+        self._known: dict[str, LastRows] = {}  # these, and sent ones until all are sent
         self._numbers = 0
         self.memory_bytes = 0
         """Memory of the offsets."""
@@ -45,7 +45,7 @@ class PendingLasts:
         return None if rows is None or rows.collecting else rows
 
     def collected(self, rows: LastRows) -> None:
-        """Take note that the offsets of a subscription are known."""
+        """Note that the offsets of a subscription are known."""
         del self._uncollected[rows.pattern]
         self.memory_bytes += rows.memory_bytes
 

@@ -56,7 +56,7 @@ class Quota:
         """Whether there is a limit of messages or bytes, also of those in the log."""
         self.connections = 0
         self.reached: Counter[str] = Counter()
-        """How often each of QUOTAS was at its limit."""
+        """How often each kind of limit in QUOTAS was reached."""
         self.stored: StoredBytes | None = None
         """Its bytes in the log; None if they are not counted."""
         self._messages: RateLimit | None = None
@@ -64,7 +64,7 @@ class Quota:
         self._told: dict[str, float] = {}
 
     def limit_of(self, what: str) -> int:
-        """Return the limit of one of QUOTAS."""
+        """Return the limit of a kind in QUOTAS."""
         return {
             "connections": self.limits.connections_max,
             "messages": self.limits.messages_per_second_max,

@@ -81,7 +81,7 @@ class RemoteServices:
         return self._servers.get(name, 0), self._subscribers[name]
 
     def _tell(self, name: str) -> None:
-        """Write the counts of a path soon, unless there are no other nodes or they know them."""
+        """Write the counts of a path soon, if other nodes exist that do not have them."""
         if self._store is None or self._counts(name) == self._written.get(name, _NONE):
             self._unwritten.pop(name, None)
             return

@@ -122,7 +122,7 @@ class Services:
         return self.elsewhere.choose(path_name(path))
 
     def pending(self, servers: Iterable[Session]) -> int:
-        """Return how many requests some servers have not answered."""
+        """Return the number of requests that the given servers have not answered."""
         return sum(map(self._pending_to, servers))
 
     def _pending_to(self, server: Session) -> int:

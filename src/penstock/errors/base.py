@@ -37,8 +37,8 @@ class PenstockError(Exception):
     """Of ErrorCode, or a code of a protocol: `<label>-<fault>`, stated in its own errors."""
     template: ClassVar[str]
     is_temporary: ClassVar[bool] = False
-    """Whether a broker that refuses a request with it may accept it a moment later, or another node
-    at once. Protocols tell it by the code of their answer."""
+    """Whether the same request may succeed later, or at another node. Protocols tell clients by the
+    code of the answer."""
 
     __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of all fields
     _defaults: ClassVar[tuple[object, ...]] = ()  # of the last fields

@@ -388,12 +388,12 @@ class GroupElsewhere(PeerError):
 
 
 class SinkElsewhere(PeerError):
-    """An epoch of a sink's writer, which another node publishes or has just begun."""
+    """Another node publishes an epoch of the writer."""
 
     code = ErrorCode.SINK_ELSEWHERE
     template = (
         "writer {writer!r} publishes through node {node} at the moment; "
-        "try again, and if this stays so, publish through that node or stop it"
+        "try again; if the error persists, publish through that node or stop it"
     )
 
     writer: str

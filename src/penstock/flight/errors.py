@@ -94,8 +94,8 @@ class EpochDiffers(CallerError):
 
     code = ErrorCode.EPOCH_DIFFERS
     template = (
-        "{rows} rows of epoch {epoch} of writer {writer!r} are in the log, and not among those "
-        "that were staged now: start the node that has begun the epoch with its data folder, "
+        "the log has {rows} rows of epoch {epoch} of writer {writer!r} that are not staged now: "
+        "start the node that began the epoch, with its data folder, "
         "or choose a new writer"
     )
 

@@ -433,7 +433,7 @@ class HeraldGateway(Gateway):
     def _safe_positions(self, session: Session) -> dict[str, Position]:
         """Return the positions of the last message whose bytes are acknowledged.
 
-        The topics of groups have an empty one: a group has its own position.
+        The position of a group's topic is empty, because the group keeps its own.
         """
         link, sent = self.link, self._sent
         positions = self.broker.positions(session)
@@ -551,7 +551,7 @@ class HeraldGateway(Gateway):
             self._error(ErrorCode.CHANNEL_NOT_FOUND)
             return
         if in_group:
-            resume_at = None  # the group may have been configured after the client was here
+            resume_at = None  # the group may be newer than the stored position
             topic += configured
         elif start and self.broker.catch_up is not None:
             resume_at = None

@@ -17,9 +17,9 @@ __all__ = ["SinkEpoch", "SinkStore", "SinkWriter"]
 class SinkEpoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """An epoch whose publication has begun.
 
-    `starts` has each node that has published a part of it, and the offset in the node's partition
-    from which on the rows are; `processes` has the last process of each of these nodes. `source`
-    names the staged rows that are published; it is empty if they were staged again meanwhile.
+    `starts` has, for each node that may have published a part, an offset in the node's partition:
+    no rows of the epoch are below it. `processes` has the last process of each of these nodes.
+    `source` names the staged rows that are published; it is empty if they were staged again.
     """
 
     epoch: int
@@ -61,7 +61,7 @@ class SinkStore(Port):
         """Return the state of a writer, None if it has none."""
 
     def all(self) -> Mapping[str, SinkWriter]:
-        """Return the states of all writers, as far as they were read."""
+        """Return the states of all writers that were read so far."""
 
     def store(self, writer: str, state: SinkWriter, *, after: SinkWriter | None) -> SinkWriter:
         """Store a state in place of `after`, and return it with the fields that the store sets.
@@ -72,13 +72,13 @@ class SinkStore(Port):
     def store_with(
         self, rows: Prepared, writer: str, state: SinkWriter, *, after: SinkWriter
     ) -> None:
-        """Let a state be stored in one step with rows that are appended next."""
+        """Attach a state to rows that are appended next; both are stored together or not at all."""
 
     def release(self, writer: str, state: SinkWriter) -> None:
         """Raise SinkElsewhere if the process that has begun the epoch of a state still runs."""
 
     def end_others(self, state: SinkWriter) -> None:
-        """Ensure that no other process publishes rows of the begun epoch from now on."""
+        """Fence all other processes that have published rows of the begun epoch."""
 
     def scan(
         self, partition: int, start: int, *, columns: Sequence[str]

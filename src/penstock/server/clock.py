@@ -1,4 +1,4 @@
-"""The system clock, as far as it does not go back."""
+"""A clock that follows the system clock, and never goes back."""
 
 import time
 from typing import Final
@@ -29,7 +29,7 @@ class SystemClock:
 
     def __init__(self, last_us: int | None = None) -> None:
         self._last_us = 0
-        self._slow_since = 0  # monotonic microseconds: `_last_us` is of that moment; 0 if not slow
+        self._slow_since = 0  # monotonic time of `_last_us`; 0 if not at half speed
         behind_us = 0 if last_us is None else last_us - _system_us()
         if last_us is not None and behind_us > 0:
             self._last_us = last_us + CLOCK_BEHIND_SECONDS * 1_000_000
@@ -50,7 +50,7 @@ class SystemClock:
         return self._last_us
 
     def _slow_down(self, behind_us: int) -> None:
-        """Go on at half speed from now on: the system's clock is `behind_us` behind."""
+        """Go on at half speed, because the system's clock is `behind_us` behind."""
         self._slow_since = _monotonic_us()
         if behind_us >= CLOCK_BEHIND_SECONDS * 1_000_000:
             log.warning("clock behind the log", seconds=round(behind_us / 1_000_000, 3))

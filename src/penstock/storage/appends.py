@@ -242,7 +242,7 @@ class Appends:
     def append_prepared(self, rows: Prepared) -> Receipt:
         """See ports.LogWriter."""
         if not isinstance(rows, PreparedRowGroup):
-            raise TypeError("rows that another storage has prepared")
+            raise TypeError("the rows were prepared for another storage")
         self.open()
         self._check_size(rows.held_bytes, self.limits.row_group_bytes_max)
         offset = self.next_offset

@@ -46,7 +46,7 @@ def test_rows_are_left_out_in_any_order_as_often_as_they_are_in_the_log() -> Non
     ],
 )
 def test_rows_in_the_log_that_are_not_staged_are_an_error(others: pa.RecordBatch) -> None:
-    with pytest.raises(EpochDiffers, match="rows of epoch 3 of writer 'w' are in the log"):
+    with pytest.raises(EpochDiffers, match="rows of epoch 3 of writer 'w' that are not staged now"):
         logged(staged(b"a", b"b")).check([others])
 
 

@@ -1,7 +1,7 @@
-"""How fast the dead letters of consumer groups are written, for each owner of groups.
+"""Limits the rate of dead letters, for each owner of consumer groups.
 
-A dead letter is a second copy of a message, and its member needs no right to publish. So the groups
-of one owner write them one after the other, at a limited rate; the others wait.
+A dead letter is a second copy of a message, and members cause it without the right to publish. So
+the groups of one owner write dead letters one after the other, at a limited rate.
 """
 
 from collections import OrderedDict, deque
@@ -28,8 +28,8 @@ class _Rate:
         self.letters = RateLimit(GROUP_DEAD_PER_SECOND_MAX, now)
         self.bytes = RateLimit(GROUP_DEAD_BYTES_PER_SECOND_MAX, now)
         self.waiting: deque[Callable[[], None]] = deque()
-        self.has_turn = False  # whether one of them is being written
-        self.is_planned = False  # whether a timer lets others go on
+        self.has_turn = False  # whether a dead letter is being written
+        self.is_planned = False  # whether a timer starts the next group
 
     def has_room(self, now: float) -> bool:
         """Return whether another dead letter may be written at a monotonic time."""
@@ -41,12 +41,12 @@ class _Rate:
 
 
 class DeadLetterRates:
-    """Gives turns to the groups of each owner."""
+    """Lets the groups of each owner write dead letters in turn."""
 
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
-        self._rates: OrderedDict[str, _Rate] = OrderedDict()  # that which was used last comes last
+        self._rates: OrderedDict[str, _Rate] = OrderedDict()  # least recently used first
 
     def begin(self, owner: str, write: Callable[[], None]) -> None:
         """Call `write` when a group of an owner may write a dead letter; `end` follows."""
@@ -60,7 +60,7 @@ class DeadLetterRates:
             self._go_on(rate)
 
     def end(self, owner: str, size: int) -> None:
-        """Count a dead letter of some bytes, 0 if none was written, and let the next one go on."""
+        """Count a dead letter of `size` bytes, 0 if none was written; plan the next turn."""
         rate = self._rates[owner]
         if size:
             rate.letters.take(1)
@@ -69,9 +69,9 @@ class DeadLetterRates:
         self._plan(rate)
 
     def _plan(self, rate: _Rate) -> None:
-        """Let the next one go on when there is room, at the earliest in a later turn of the loop.
+        """Start the next group when there is room, not in this turn of the event loop.
 
-        Each reads a row group.
+        Each dead letter reads a row group.
         """
         if rate.waiting and not rate.has_turn and not rate.is_planned:
             has_room = rate.has_room(self._clock.monotonic())
@@ -86,7 +86,7 @@ class DeadLetterRates:
         self._plan(rate)
 
     def _remove_unused(self) -> None:
-        """Forget the rates of the owners that were idle for longest, beyond GROUPS_MAX."""
+        """Forget the least recently used rates above GROUPS_MAX."""
         while len(self._rates) > GROUPS_MAX:
             owner, rate = next(iter(self._rates.items()))
             if rate.has_turn or rate.waiting:

@@ -84,7 +84,7 @@ class DeadLetters:
         self._rates.begin(_owner(group), lambda: self._begin(group))
 
     def _begin(self, group: Group) -> None:
-        """Write the first dead letter of a group: it is the turn of the group."""
+        """Write the first dead letter of a group, whose turn it is."""
         offset = next(iter(group.ledger.buried), None)
         if offset is None or group.is_removed:  # the group was reset
             self._rates.end(_owner(group), 0)

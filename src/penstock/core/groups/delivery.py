@@ -98,7 +98,7 @@ class GroupDelivery:
         self._with_rows: dict[Group, None] = {}  # groups that keep row groups, the oldest first
         self._fetches = 0
         self._is_running = False
-        self._ends = 0.0  # monotonic time at which those that deliver now stop for others
+        self._ends = 0.0  # monotonic time at which delivery stops for other work
         self._goes_on = False  # whether groups go on in a later turn of the loop
         self._rests = False  # whether groups that wait for the log are woken later
         self.is_stopped = False
@@ -173,7 +173,7 @@ class GroupDelivery:
         yield from ()
 
     def _pauses(self, group: Group) -> bool:
-        """Return whether the time of a group is over; then it is the first that goes on later."""
+        """Return whether the time of delivery is over; then the group goes on first, later."""
         if self._clock.monotonic() < self._ends:
             return False
         self._ready[group] = None
@@ -207,7 +207,7 @@ class GroupDelivery:
                 self._skip(group, offset, start)
                 self._changed(group)
             elif not self._serve(group, stored):
-                return  # until a member has room, or the others had their time
+                return  # until a member has room, or later in turn
             if self._pauses(group):
                 return
 
@@ -228,9 +228,9 @@ class GroupDelivery:
         return has_room or self._has_acknowledged(group)
 
     def _has_acknowledged(self, group: Group) -> bool:
-        """Return whether a member has room since its client's system has acknowledged bytes.
+        """Ask links for acknowledged bytes; return whether a member has room now.
 
-        Only some members are asked: all are polled.
+        Only GROUP_ASKED_MAX members are asked, since all are polled anyway.
         """
         now = self._clock.monotonic()
         some = islice(group.members, GROUP_ASKED_MAX)
@@ -384,9 +384,9 @@ class GroupDelivery:
     # --- Giving out -------------------------------------------------------------------------------
 
     def _serve(self, group: Group, stored: Stored) -> bool:
-        """Give out messages of a row group; return False if the rest has to wait.
+        """Give out messages of a row group; return False if some have to wait.
 
-        It waits until members have room, or other work of the loop is done.
+        They wait until members have room, or until a later turn of the loop.
         """
         batch, ledger, base = self._batch, group.ledger, stored.base_offset
         end = base + stored.count
@@ -524,7 +524,7 @@ class GroupDelivery:
     def _memory_for(self, group: Group, count: int) -> int:
         """Return for how many of `count` further messages there is memory.
 
-        If it is too little, the group goes on after a while.
+        If there is too little, the group tries again after GROUP_READ_RETRY_SECONDS.
         """
         found = group.memory.room(count)
         if found < count and not group.awaits_memory:
@@ -580,7 +580,7 @@ class GroupDelivery:
     def _place_topics(self, group: Group, batch: Batch, wanted: bytes) -> bool:
         """Find the members of the topics of a batch whose members are not known.
 
-        Return False if that goes on later: it looks at all members for each topic.
+        Return False if the search goes on later: it compares all members for each topic.
         """
         owners = group.owners
         owners.reset(group.in_time, self._topics.removals)

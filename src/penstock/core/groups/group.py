@@ -54,7 +54,7 @@ class Member:
         """Whether messages were taken from it and it has acknowledged none since."""
         self.turn = 0  # of its last messages
         self._acknowledged = 0  # bytes, if its system acknowledges them
-        self._memory = 0  # bytes of its messages, when they were measured
+        self._memory = 0  # bytes of its messages at the last measurement
         self._leases = LeaseList()
         if session.leases is None:
             session.leases = LeaseList()
@@ -62,7 +62,7 @@ class Member:
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether its link takes more bytes now."""
+        """Whether the member's link takes more bytes now."""
         link = self.session.link
         return not link.congested and not link.account.overdrawn
 
@@ -71,7 +71,7 @@ class Member:
         return self.takes_bytes and self.group.ledger.held_by(self) < share
 
     def set_late(self, *, is_late: bool) -> None:
-        """Note whether it is late. In an ordered group, topics may move to or from it."""
+        """Note whether the member is late. In an ordered group, this may move topics."""
         if is_late != self.is_late and self in self.group.members:
             group = self.group
             self.is_late = is_late
@@ -90,7 +90,7 @@ class Member:
             self._all_leases.add(lease)
 
     def hold_memory(self, added: int = 0) -> bool:
-        """Draw the memory of its messages and of `added` ones; return False if there is none.
+        """Draw memory for the member's messages and `added` ones; return False if there is none.
 
         The memory of the session's other groups is measured again after as many calls as there are
         groups.
@@ -109,12 +109,12 @@ class Member:
         return True
 
     def measure(self) -> int:
-        """Measure the memory of its messages; return the bytes, about."""
+        """Measure the memory of the member's messages; return an estimate in bytes."""
         self._memory = self._size()
         return self._memory
 
     def release_memory(self) -> None:
-        """Give back the memory of its messages; it has left its group."""
+        """Release the memory of a member that has left its group."""
         session = self.session
         session.group_memory = session.group_memory - self._memory if session.memberships else 0
         self._memory = 0
@@ -149,7 +149,7 @@ class Member:
         return not link.buffered and self.take(None, now=now)
 
     def take(self, acknowledged: int | None, *, now: float) -> bool:
-        """End the leases up to a number of bytes, all of them without one; return whether any."""
+        """End the leases up to a number of acknowledged bytes, or all; return whether any ended."""
         ledger = self.group.ledger
         found = False
         for lease in self._leases:
@@ -181,7 +181,7 @@ class Group:
         owner: str,
         budget: MemoryBudget,
     ) -> None:
-        """`owner` is the name to which it, its memory and its dead letters are charged."""
+        """`owner` is charged for the group, its memory and its dead letters."""
         self.name = name
         self.pattern = pattern
         self.ledger = ledger
@@ -201,11 +201,11 @@ class Group:
         self.is_burying = False
         self.redrives = 0  # redrives that are looking up messages of dead letters
         self.leaving = 0  # members that have left while their messages are still taken back
-        self.start_us: int | None = None  # where a new one begins, until that is looked up
+        self.start_us: int | None = None  # where a new group begins, until its offsets are known
         self.is_routed = False  # whether its pattern has taken effect
         self.is_saving = False
         self.is_removed = False
-        self.awaits_memory = False  # whether it tries again to find memory for further messages
+        self.awaits_memory = False  # whether a timer tries again to draw memory
         self.awaits_move = False  # whether topics move as soon as no message is leased
         self.retry_at = 0.0  # monotonic time before which nothing is read
         self.retries: dict[int, float] = {}  # and before which a partition is not read
@@ -247,12 +247,12 @@ class Group:
         self.order.add(member)
 
     def remove(self, member: Member) -> None:
-        """Remove a member, if it is one."""
+        """Remove a member, if it is in the group."""
         self.members.pop(member, None)
         self.order.remove(member)
 
     def may_get(self, member: Member) -> bool:
-        """Return whether a member may get messages: a late one only if no other may."""
+        """Return whether a member may get messages; late members only if no other may."""
         if self.ledger.leased >= self.ledger.settings.unacked_max:
             return False
         if not member.takes_bytes:
@@ -288,7 +288,7 @@ class TopicOwners:
         return len(self.members) + 2
 
     def marks(self, slot: int) -> bytes:
-        """Return marks of which only that of a slot is set."""
+        """Return one mark for each slot; only that of `slot` is set."""
         marks = bytearray(self.slot_count)
         marks[slot] = 1
         return bytes(marks)

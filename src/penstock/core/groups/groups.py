@@ -577,13 +577,13 @@ class Groups:
         """Store the state that a group has now; it may change meanwhile."""
         snapshot = group.ledger.snapshot()
         yield from snapshot.build()
-        if group.is_removed:  # the store would have it again
+        if group.is_removed:  # else the removed group would be stored again
             then(NoSuchGroup(group.name))
         else:
             self._store.save(self._state(group, snapshot, lost, is_used=is_used), then)
 
     def _refuse(self, group: Group, then: Callable[[Exception | None], None]) -> None:
-        """Call all that wait until a group is stored, because it was removed."""
+        """Call all callbacks that wait for a group to be stored, because it was removed."""
         waiting, group.on_stored = group.on_stored, []
         for each in (*waiting, then):
             each(NoSuchGroup(group.name))

@@ -9,18 +9,18 @@ from penstock.core.groups.ledger import Lease
 __all__ = ["LeaseList"]
 
 _IDS: Final = 0x7FFF_FFFF
-"""Ids on the wire wrap around behind this one."""
+"""The highest id on the wire; 0 follows it."""
 _ENDED_MIN: Final = 64
 
 
 class LeaseList:
-    """Leases in the order of their ids and numbers; some have ended, not more than half of them."""
+    """Leases in the order of their ids and numbers; about half of them may have ended."""
 
     __slots__ = ("_leases", "_size_max")
 
     def __init__(self) -> None:
         self._leases: list[Lease] = []
-        self._size_max = _ENDED_MIN  # leases before those that have ended are removed
+        self._size_max = _ENDED_MIN  # above it, leases that have ended are removed
 
     def __len__(self) -> int:
         return len(self._leases)

@@ -173,7 +173,7 @@ class Lease:
                     yield self.base + row
 
     def copied(self) -> LeasedRows:
-        """Return the messages that are leased now; there is one."""
+        """Return the messages that are leased now, at least one."""
         done = None if self._done is None else bytes(self._done)
         return LeasedRows(self.base, self.rows, done, self.failures)
 
@@ -204,11 +204,11 @@ class Ledger:
         self.settings = settings or GroupSettings()
         self._next = {partition_of(offset): offset for offset in next_offsets}
         self.waiting: dict[int, int] = {}  # offsets to deliver again, with their failures so far
-        self.deferred: dict[int, int] = {}  # offsets that wait for some time first, the same way
+        self.deferred: dict[int, int] = {}  # like `waiting`, but not before `resume_deferred`
         self.buried: OrderedDict[int, Failure] = OrderedDict()
         """Offsets whose dead letters are not in the log yet."""
         self.reason_bytes = 0
-        """Memory of the reasons of buried messages, as far as members gave them."""
+        """Memory of the reasons that members gave for buried messages."""
         self._last_failure: Failure | None = None  # that of the last buried message
         self.dead: OrderedDict[int, None] = OrderedDict.fromkeys(dead)
         """Offsets of the last dead letters in the log, until their messages were processed."""
@@ -295,7 +295,7 @@ class Ledger:
         return found
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of what is stored."""
+        """Return a copy of the state to store."""
         return Snapshot(
             nexts={number: offset_of(offset) for number, offset in self._next.items()},
             leased=[lease.copied() for lease in self._leases],
@@ -344,7 +344,7 @@ class Ledger:
                 self._wait(base + row, 0, "")
 
     def defer(self, offset: int, failures: int) -> None:
-        """Let a message wait that is not delivered before `resume_deferred`."""
+        """Let a message wait until `resume_deferred` is called."""
         if self.waiting.pop(offset, None) is None:
             self.changes += 1
         self.deferred[offset] = failures
@@ -520,7 +520,7 @@ class Ledger:
             heapq.heappush(self._order, offset)
 
     def compact(self) -> None:
-        """Return memory of messages that were many: dictionaries do not shrink by themselves."""
+        """Free unused memory of dictionaries, which do not shrink by themselves."""
         if not self.buried:
             self._last_failure = None
         if _is_sparse(self.waiting):

@@ -1,10 +1,10 @@
 """The memory of the messages that a consumer group has not acknowledged.
 
-It is drawn before messages are given out, for the case that all of them wait or are buried later:
-a member may refuse thousands of messages at once, and it is too late to find no memory then. So a
-group that finds none takes no further messages, and what it has can always fail.
+Memory is drawn before messages are delivered. It is enough for the case that all of them wait for
+another delivery or for a dead letter: a member may refuse thousands of messages at once, and a draw
+could be refused then. A group without memory gets no further messages.
 
-It counts for the owner of the group, because messages stay when their members have left.
+The memory is charged to the owner of the group, because messages remain when members leave.
 """
 
 from penstock.core.groups.ledger import Ledger
@@ -27,7 +27,7 @@ class LedgerMemory:
         self._draw: Draw | None = None  # while it has any
 
     def room(self, count: int) -> int:
-        """Draw the memory of further messages; return for how many of `count` there is any."""
+        """Draw memory for more messages; return for how many of `count` it is enough."""
         needed = self._needed
         if self._hold(needed + count * GROUP_UNACKED_BYTES):
             return count
@@ -36,11 +36,11 @@ class LedgerMemory:
         return min(count, max(0, size - needed) // GROUP_UNACKED_BYTES)
 
     def has_room_for(self, reason_bytes: int) -> bool:
-        """Draw the memory of reasons, about to be kept in the ledger; return False if none."""
+        """Draw memory for reasons to keep in the ledger; return False if there is too little."""
         return self._hold(self._needed + reason_bytes)
 
     def fit(self) -> bool:
-        """Draw what the ledger takes now, no more; return False if there is too little."""
+        """Resize the draw to what the ledger needs now; return False if there is too little."""
         self._ledger.compact()
         needed = self._needed
         if not needed:
@@ -60,7 +60,7 @@ class LedgerMemory:
         return self._ledger.unacked * GROUP_UNACKED_BYTES + self._ledger.reason_bytes
 
     def _hold(self, size: int) -> bool:
-        """Draw `size` bytes at least, if there is less; return False if there is no room."""
+        """Ensure a draw of at least `size` bytes; return False if there is no memory."""
         if size <= (0 if self._draw is None else self._draw.size):
             return True
         try:

@@ -1,11 +1,11 @@
 """The members of a consumer group in the order in which they get messages.
 
-The member with the fewest messages comes first; of several, the one whose turn is longest ago. Late
-members come after all others.
+The member with the fewest messages comes first; of several, the one whose last turn is the oldest.
+Late members come after all others.
 
-The order is a heap, and a change of a member adds an entry to it. Entries that are outdated are
-removed when they come first, or when there are as many of them as members. So a change takes a time
-that hardly depends on the number of members.
+The order is a heap, and each change of a member adds an entry. Outdated entries are removed when
+they reach the top, or all at once when they outnumber the members. So the time of a change hardly
+depends on the number of members.
 """
 
 import heapq
@@ -30,7 +30,7 @@ class MemberOrder:
         self.late: dict[Member, None] = {}
         """The members that are late."""
         self.blocked: dict[Member, None] = {}
-        """Members whose links took no bytes when they were to get messages."""
+        """Members whose links took no more bytes when messages were to be sent."""
 
     def add(self, member: "Member") -> None:
         """Add a member, or note that it is late, or in time again."""
@@ -41,7 +41,7 @@ class MemberOrder:
         self._push(member)
 
     def remove(self, member: "Member") -> None:
-        """Remove a member; it is no longer one of its group."""
+        """Remove a member that has left its group."""
         self.late.pop(member, None)
         self.blocked.pop(member, None)
 
@@ -65,7 +65,7 @@ class MemberOrder:
 
     @property
     def first_in_time(self) -> "Member | None":
-        """The first one of those that are not late; None if none of them has room."""
+        """The first member that is not late; None if no such member has room."""
         for member in self._group.ledger.take_touched():
             if member in self._group.members and member not in self.blocked:
                 self._push(member)
@@ -73,7 +73,7 @@ class MemberOrder:
 
     @property
     def ready(self) -> int:
-        """The number of members that have room, about; at least 1."""
+        """An estimate of the number of members that have room; at least 1."""
         group = self._group
         full = group.ledger.leased // group.share
         return max(1, len(group.members) - len(self.late) - len(self.blocked) - full)

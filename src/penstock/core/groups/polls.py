@@ -1,8 +1,7 @@
-"""Polls of links for the bytes that the clients' systems have acknowledged.
+"""Polls links for the bytes that the clients' systems have acknowledged.
 
-A link is asked once for all groups of its client. A link without news is asked less and less often,
-and one whose client is in many groups less often than others, so that the time for a link is
-bounded.
+A link is polled once for all groups of its client. To bound the time for a link, it is polled less
+often if its client is in many groups, and less and less often while it has no progress.
 """
 
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from penstock.ports import AcknowledgedLink, Clock
 __all__ = ["Polls", "is_full"]
 
 
-class _Polled:
-    """A link that is asked, and the members whose bytes are awaited."""
+class _PolledLink:
+    """A polled link, and the members of its client that have messages."""
 
     __slots__ = ("acknowledged", "is_full", "members", "number", "pause_seconds", "planned_seconds")
 
@@ -29,9 +28,9 @@ class _Polled:
         self.members: dict[Member, None] = {}
         self.acknowledged = -1  # bytes, at the last poll
         self.is_full = False  # whether one of the members waits for room
-        self.number = 0  # of the poll that comes next; others that were planned are void
-        self.planned_seconds = 0.0  # with which it was planned; 0 if none is
-        self.pause_seconds = 0.0  # between polls of a link without news; 0 if there were some
+        self.number = 0  # of the planned poll; those with other numbers do nothing
+        self.planned_seconds = 0.0  # delay of the planned poll; 0 if none is planned
+        self.pause_seconds = 0.0  # doubled by each poll without progress; 0 after progress
 
     @property
     def seconds(self) -> float:
@@ -41,7 +40,7 @@ class _Polled:
 
 
 class Polls:
-    """Asks the links of members that do not answer."""
+    """Polls the links of members whose protocols have no acknowledgments."""
 
     def __init__(
         self,
@@ -54,13 +53,13 @@ class Polls:
         self._acknowledged = acknowledged
         self._clock = clock
         self._later = later
-        self._polled: dict[Session, _Polled] = {}
+        self._polled: dict[Session, _PolledLink] = {}
 
     def await_bytes(self, member: Member) -> None:
         """Poll the link of a member that got messages."""
         polled = self._polled.get(member.session)
         if polled is None:
-            polled = self._polled[member.session] = _Polled()
+            polled = self._polled[member.session] = _PolledLink()
         polled.members[member] = None
         polled.is_full = polled.is_full or is_full(member)
         self._plan(member.session, polled)
@@ -73,8 +72,8 @@ class Polls:
             if not polled.members:
                 del self._polled[member.session]
 
-    def _plan(self, session: Session, polled: _Polled) -> None:
-        """Plan a poll; it replaces a later one."""
+    def _plan(self, session: Session, polled: _PolledLink) -> None:
+        """Plan the next poll, unless an earlier one is planned."""
         seconds = polled.seconds
         if not polled.planned_seconds or seconds < polled.planned_seconds:
             polled.planned_seconds = seconds
@@ -82,11 +81,11 @@ class Polls:
             number = polled.number
             self._later(seconds, lambda: self._poll(session, polled, number))
 
-    def _poll(self, session: Session, polled: _Polled, number: int) -> None:
+    def _poll(self, session: Session, polled: _PolledLink, number: int) -> None:
         if number != polled.number or self._polled.get(session) is not polled:
             return
         polled.planned_seconds = 0.0
-        if self._has_news(session, polled):
+        if self._has_progress(session, polled):
             polled.pause_seconds = 0.0
             self._take(polled)
             if not polled.members:
@@ -97,16 +96,16 @@ class Polls:
             polled.pause_seconds = min(max(2 * polled.pause_seconds, least), GROUP_POLL_SECONDS_MAX)
         self._plan(session, polled)
 
-    def _has_news(self, session: Session, polled: _Polled) -> bool:
+    def _has_progress(self, session: Session, polled: _PolledLink) -> bool:
         link = session.link
         if not isinstance(link, AcknowledgedLink):
             return not link.buffered
         acknowledged = link.acknowledged()
-        has_news = acknowledged != polled.acknowledged
+        has_progress = acknowledged != polled.acknowledged
         polled.acknowledged = acknowledged
-        return has_news
+        return has_progress
 
-    def _take(self, polled: _Polled) -> None:
+    def _take(self, polled: _PolledLink) -> None:
         now = self._clock.monotonic()
         known = polled.acknowledged if polled.acknowledged >= 0 else None
         for member in list(polled.members):

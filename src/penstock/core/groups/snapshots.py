@@ -1,8 +1,8 @@
 """The state of a consumer group at one moment, encoded in steps.
 
-A group may have tens of thousands of messages with gaps between them. To build the stored state of
-them takes longer than a turn of the event loop, so it is done in steps, from a copy: otherwise a
-message could move behind the step that has reached its old place, and be missing.
+A group may have tens of thousands of messages that are not contiguous. Encoding them takes longer
+than a turn of the event loop, so it is done in steps, from a copy: without the copy, a message
+whose state changes between two steps could be left out.
 """
 
 from array import array
@@ -17,17 +17,20 @@ __all__ = ["LeasedRows", "Snapshot"]
 
 
 class LeasedRows(NamedTuple):
-    """Messages that a member has: rows behind a base offset, in order."""
+    """Messages that are leased to a member: rows relative to a base offset, in order."""
 
     base: int
     rows: "array[int]"
     done: bytes | None
-    """Which of them are done, if only some are."""
+    """A flag for each row that is done; None if none is."""
     failures: int
 
 
 class Snapshot:
-    """A copy of the messages of a group. `offsets` have their failures."""
+    """A copy of the unacknowledged messages of a group.
+
+    `offsets` maps offsets of messages that are not leased to the numbers of their failures.
+    """
 
     def __init__(
         self,
@@ -39,15 +42,14 @@ class Snapshot:
     ) -> None:
         self._nexts = nexts
         self.positions = dict(nexts)
-        """The first offset of each partition that is not done, counted in the partition. It is
-        complete after `build`."""
+        """The first offset of each partition that is not done. Complete after `build`."""
         self._leased = leased
         self._offsets = offsets
         self._dead = dead
         self._pending: list[PendingRun] = []
 
     def build(self) -> Iterator[None]:
-        """Find the runs of messages, in steps; few messages take no step."""
+        """Find the runs of messages; yield between steps, not for a few messages."""
         count = 0
         for each in self._leased:
             self._add(_leased_runs(each))
@@ -101,14 +103,14 @@ def _leased_runs(leased: LeasedRows) -> list[PendingRun]:
 def _runs(pairs: Iterable[tuple[int, int]]) -> list[PendingRun]:
     """Return offsets with their failures, in order, as runs without gaps."""
     runs: list[PendingRun] = []
-    first = end = of_run = -1
+    first = end = run_failures = -1
     for offset, failures in pairs:
-        if offset == end and failures == of_run:
+        if offset == end and failures == run_failures:
             end += 1
             continue
         if end >= 0:
-            runs.append(PendingRun(first, end - first, of_run))
-        first, end, of_run = offset, offset + 1, failures
+            runs.append(PendingRun(first, end - first, run_failures))
+        first, end, run_failures = offset, offset + 1, failures
     if end >= 0:
-        runs.append(PendingRun(first, end - first, of_run))
+        runs.append(PendingRun(first, end - first, run_failures))
     return runs

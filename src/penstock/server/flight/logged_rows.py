@@ -1,7 +1,7 @@
-"""Rows of an epoch that are in the log, and those of staged rows that are not.
+"""Finds the rows of an epoch that are in the log, to publish only the other staged rows.
 
-Tasks that run again may bring their rows in another order, or in other tasks. So rows are compared
-by their content, and equal rows are counted.
+When tasks run again, rows may have another order, or be in other tasks. So rows are compared by
+their content, and equal rows are counted.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ EPOCH_COLUMNS = ("sender", "protocol", "correlation")
 def of_epoch(
     batches: Iterable[pa.RecordBatch], writer: str, epoch: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield those messages of the log that are rows of an epoch."""
+    """Yield the rows of an epoch from batches of the log."""
     mark = f"{writer}/{epoch}/"
     for batch in batches:
         if writer not in batch.column("sender").dictionary.to_pylist():
@@ -42,7 +42,7 @@ def of_epoch(
 
 
 class LoggedRows:
-    """The rows of an epoch in the log. Raise StagingFull if there are too many to compare."""
+    """Digests of the rows of an epoch in the log; StagingFull if there are too many to compare."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], *, writer: str, epoch: int) -> None:
         self._writer = writer
@@ -56,7 +56,7 @@ class LoggedRows:
             self._digests.update(_digests(batch))
 
     def check(self, staged: Iterable[pa.RecordBatch]) -> None:
-        """Raise EpochDiffers unless all rows in the log are among the staged ones."""
+        """Raise EpochDiffers unless all rows in the log are staged too."""
         left = self._digests.copy()
         for rows in staged:
             left.subtract(digest for digest in _digests(rows) if digest in left)
@@ -65,7 +65,7 @@ class LoggedRows:
             raise EpochDiffers(self._writer, self._epoch, others)
 
     def without(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows without those that are in the log; each one in the log counts once."""
+        """Return rows without those in the log; each row in the log removes one equal row."""
         missing = []
         for digest in _digests(rows):
             found = self._digests[digest] > 0

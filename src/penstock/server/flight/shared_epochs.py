@@ -3,11 +3,12 @@
 The last epoch of a writer is in the store that all nodes share. The folder has the staged rows, the
 tasks of an epoch that has begun here, and a copy of the shared state.
 
-    begin      store that the epoch has begun here; the store decides between nodes
-    publish    append the rows that the log does not have; the last of them store that it is done
+    begin      store that the epoch has begun here; if two nodes do so, the store selects one
+    publish    append the rows that the log lacks; store with the last rows that the epoch is done
 
-Another process that is asked for the same epoch takes it over if the first one does not run any
-more. It has other staged rows, so it compares them with those in the log.
+If the process that began an epoch has ended or does not report, another process takes the epoch
+over when Spark repeats the batch there. The rows were staged again, so they are compared with those
+in the log.
 """
 
 import time
@@ -40,8 +41,8 @@ __all__ = ["SharedEpochs", "skipping"]
 
 log = structlog.get_logger("penstock.flight")
 
-_Rest = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Returns the rows of a batch that the log does not have; called with all staged rows, in order."""
+_RowFilter = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Returns the rows of a batch that the log lacks; called with all staged batches, in order."""
 
 
 class SharedEpochs:
@@ -64,7 +65,7 @@ class SharedEpochs:
         if record is None or record.epoch < state.epoch:  # the folder is of an earlier version
             return state
         publishing = state.publishing
-        if publishing is not None and not self._is_of_folder(record, publishing):
+        if publishing is not None and not self._has_begun_here(record, publishing):
             publishing = None
         known = WriterState(
             state.writer,
@@ -80,8 +81,8 @@ class SharedEpochs:
             self._files.remove(state.writer, [task for task in tasks if task.epoch <= known.epoch])
         return known
 
-    def _is_of_folder(self, record: SinkWriter, publishing: Publishing) -> bool:
-        """Return whether the begun epoch is the one that is published from this folder."""
+    def _has_begun_here(self, record: SinkWriter, publishing: Publishing) -> bool:
+        """Return whether the epoch that has begun is the one that is published from this folder."""
         begun = record.begun
         return (
             begun is not None
@@ -144,6 +145,7 @@ class SharedEpochs:
                 raise full
 
     def _full(self, writer: str, owner: str) -> StagingFull | None:
+        """Return the error if there are too many writers, of all principals or of the owner."""
         states = self._store.all()
         if len(states) >= SINK_WRITERS_MAX:
             return StagingFull(writer, "writers", SINK_WRITERS_MAX)
@@ -153,7 +155,7 @@ class SharedEpochs:
         return None
 
     def forget_final(self) -> None:
-        """Forget writers that will not come again."""
+        """Forget writers whose last epoch was published SINK_FINAL_SECONDS_MAX ago."""
         oldest_us = (time.time() - SINK_FINAL_SECONDS_MAX) * 1e6
         for writer, state in self._store.all().items():
             if state.final and state.begun is None and state.updated_us < oldest_us:
@@ -165,13 +167,13 @@ class SharedEpochs:
         self,
         state: WriterState,
         publishing: Publishing,
-        portions: Callable[[_Rest], Iterator[Prepared]],
+        portions: Callable[[_RowFilter], Iterator[Prepared]],
         quota: Quota | None,
     ) -> int:
-        """Publish the rows of a begun epoch that the log does not have; return how many it has.
+        """Publish the rows of a begun epoch that the log lacks; return the number in the log.
 
-        `portions` prepares all staged rows that are left. Raise SinkElsewhere if another process
-        has taken the epoch over.
+        `portions` prepares the staged rows that a filter returns. Raise SinkElsewhere if another
+        process has taken the epoch over.
         """
         check = self._publisher.call(self._store.guard)  # before the state is read
         writer = state.writer
@@ -197,13 +199,13 @@ class SharedEpochs:
         return done + added
 
     def _claimed(self, state: WriterState, publishing: Publishing) -> SinkWriter:
-        """Return the shared state in which this process has begun an epoch, or it is done."""
+        """Return the shared state, in which the epoch is done or this process has begun it."""
         writer, own = state.writer, self._storage.partition
         record = self._store.load(writer)
         if record is not None:
             if record.epoch >= publishing.epoch:
                 return record
-            if not self._is_of_folder(record, publishing):
+            if not self._has_begun_here(record, publishing):
                 raise SinkElsewhere(writer, record.node)
             if record.process == self._store.process:
                 return record
@@ -220,10 +222,10 @@ class SharedEpochs:
 
     def _compared(
         self, state: WriterState, publishing: Publishing, begun: SinkEpoch
-    ) -> tuple[int, _Rest]:
-        """Compare staged rows with those in the log; return how many are there, and what is left.
+    ) -> tuple[int, _RowFilter]:
+        """Compare staged rows with the log; return how many it has, and a filter for the others.
 
-        Raise EpochDiffers if some in the log are not staged.
+        Raise EpochDiffers if rows in the log are not staged.
         """
         columns = (*EPOCH_COLUMNS, *ROWS_SCHEMA.names)
         memory = self._publisher.memory
@@ -263,7 +265,7 @@ class SharedEpochs:
     def _with_state(
         self, portions: Iterator[Prepared], writer: str, record: SinkWriter, done: int
     ) -> Iterator[Prepared]:
-        """Yield portions; with the last one is stored that the epoch is done."""
+        """Yield portions; the last one carries the state that the epoch is done."""
         begun = record.begun
         last: Prepared | None = None
         for each in portions:
@@ -277,8 +279,8 @@ class SharedEpochs:
             yield last
 
 
-def skipping(count: int) -> _Rest:
-    """Return a function that leaves out the first `count` of all rows it is called with."""
+def skipping(count: int) -> _RowFilter:
+    """Return a filter that leaves out the first `count` rows of all batches together."""
 
     def rest(rows: pa.RecordBatch) -> pa.RecordBatch:
         nonlocal count

@@ -1,4 +1,4 @@
-"""A read that takes long, made once for all requests that wait for it."""
+"""Shares the result of a slow read between all requests that wait for it."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +10,10 @@ Result = TypeVar("Result")
 
 
 class SharedRead(Generic[Result]):
-    """Runs a read in a thread: one at a time, however many requests ask for it.
+    """Runs a read in a thread, one at a time for all requests.
 
-    A request that comes while a read runs waits for the next one, so each gets what was there when
-    it came, or later.
+    A request that arrives while a read runs waits for the next read, so no request gets a result
+    that is older than the request.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class SharedRead(Generic[Result]):
         self._next: asyncio.Task[Result] | None = None
 
     async def get(self, read: Callable[[], Result]) -> Result:
-        """Return the result of `read`, which all callers of this object share; raise its error."""
+        """Return the result of `read`, shared with other callers; raise its error."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._begin(self._running, read))
             self._next.add_done_callback(_retrieve)

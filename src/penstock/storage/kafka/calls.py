@@ -1,7 +1,7 @@
 """Calls of librdkafka that have not returned.
 
-Calls have time limits, but one may ignore its limit. Threads that are replaced then are told of it
-here, and `problem` tells of the others.
+Calls have time limits, but librdkafka may exceed them. `hanging` has the threads in such calls.
+Some of these are replaced; `problem` names the others.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _REPLACED: Final = frozenset({READ_THREAD, "penstock-follow", "penstock-kafka", 
 
 
 class _Call:
-    """A call that runs, and how long, as the event loop counts."""
+    """A running call, and its time so far."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
@@ -28,7 +28,7 @@ class _Call:
 
 
 class Calls:
-    """The calls of one log that run. Any thread may use it."""
+    """The running calls of one log. Any thread may use it."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -45,16 +45,16 @@ class Calls:
             del self._running[number]
 
     def watch(self) -> None:
-        """Count the time; called every KAFKA_WATCH_SECONDS.
+        """Add to the time of each call; called every KAFKA_WATCH_SECONDS.
 
-        Time is counted in calls: a process that was stopped has not hung.
+        No clock is read, so the time for which the process was suspended does not count.
         """
         for each in self._running.copy().values():
             each.seconds += KAFKA_WATCH_SECONDS
 
     @property
     def hanging(self) -> Collection[threading.Thread]:
-        """The threads with a call that should have returned."""
+        """The threads with a call that has run for KAFKA_HANG_SECONDS_MAX."""
         running = self._running.copy().values()
         return {each.thread for each in running if each.seconds >= KAFKA_HANG_SECONDS_MAX}
 

@@ -539,7 +539,7 @@ class KafkaCommitter:
     def _check_unsettled(self) -> None:
         """Raise OSError while it is not known whether another process owns the partition.
 
-        It has written so, but an open transaction, of any node, hides whether this was committed.
+        A claim is written, but an open transaction hides whether it was committed.
         """
         claim = decode_node(self._state.unsettled().get(self._key))
         self.step()

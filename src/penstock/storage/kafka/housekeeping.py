@@ -1,6 +1,7 @@
-"""What a node does every few seconds: it reports to the others, and looks at all partitions.
+"""Periodic work of a node: it reports to the other nodes and loads the bounds of all partitions.
 
-The reports of a node say that it runs, so none waits for a partition that Kafka does not return.
+A node without recent reports counts as dead, so reports do not wait for a partition for which Kafka
+does not answer.
 """
 
 import threading
@@ -23,14 +24,15 @@ __all__ = ["Housekeeping"]
 log = structlog.get_logger("penstock.log")
 
 _WAIT_SECONDS: Final = 0.5
-"""Longest wait, after which the thread notes that it does not hang."""
+"""Longest wait of the thread before it notes that it does not hang."""
 
 
 class Housekeeping:
-    """A thread of its own: commits and deliveries do not wait for it.
+    """Does the work in a thread of its own, so that commits and deliveries do not wait for it.
 
-    `owns` is called in the thread when the state topic has been read, and must not block: it
-    returns whether the partition is this process's. Another process reports for the node otherwise.
+    `owns` returns whether this process owns the partition of the node; otherwise another process
+    reports for the node. It is called in the thread after each read of the state topic, and must
+    not block.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Housekeeping:
         self._thread.watch()
 
     def stop(self) -> None:
-        """End the thread, and wait for it for a while."""
+        """End the thread; wait for it up to a limit."""
         self._stopping.set()
         self._thread.stop()
 
@@ -82,7 +84,7 @@ class Housekeeping:
                 continue
             try:
                 self._report()
-                self._look()
+                self._load_bounds()
                 self._sessions.remove_expired()
                 self._thread.step()
                 self._topics.forget()
@@ -90,7 +92,7 @@ class Housekeeping:
                 log.warning("kafka not reached", log=self._location, error=str(error))
             except Replaced:
                 raise
-            except Exception:  # other nodes would take this one for dead
+            except Exception:  # go on: a node without reports counts as dead
                 log.exception("housekeeping failed")
 
     def _report(self) -> None:
@@ -102,8 +104,8 @@ class Housekeeping:
             self._nodes.report()
             self._thread.step()
 
-    def _look(self) -> None:
-        """Ask Kafka for the bounds of each partition; raise OSError."""
+    def _load_bounds(self) -> None:
+        """Load the bounds of each partition from Kafka; raise OSError."""
         for number, partition in sorted(dict(self._partitions).items()):
             if self._stopping.is_set():
                 return

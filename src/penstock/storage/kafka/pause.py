@@ -1,4 +1,4 @@
-"""Pauses between questions about a partition for which Kafka does not answer."""
+"""Pauses between requests about a partition for which Kafka does not answer."""
 
 import errno
 import threading
@@ -14,14 +14,14 @@ __all__ = ["NotAsked", "Pause"]
 
 
 class NotAsked(OSError):
-    """Kafka has not answered the same question a moment ago."""
+    """The request was not sent, because Kafka did not answer the last one about the partition."""
 
 
 class Pause:
     """Tells the readers of one partition when to ask Kafka again. Any thread may use it.
 
-    A question without an answer starts a pause. After it, one thread asks alone. If there is no
-    answer again, the next pause is twice as long, up to KAFKA_PAUSE_SECONDS_MAX.
+    A request without an answer starts a pause. After the pause, a single thread asks Kafka. If
+    there is no answer again, the next pause is twice as long, up to KAFKA_PAUSE_SECONDS_MAX.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +31,7 @@ class Pause:
         self._until = 0.0
 
     def begin(self) -> bool:
-        """Return whether the last question had no answer; raise NotAsked during the pause."""
+        """Return whether the last request had no answer; raise NotAsked during the pause."""
         with self._lock:
             if not self._seconds:
                 return False

@@ -108,7 +108,7 @@ class KafkaReader:
         return OffsetPastEnd(offset, offset)
 
     def _failed(self, offset: int, error: Exception) -> LogError:
-        """Return the error of a read that failed by a bug, or because the machine has no room."""
+        """Return the error of a read that failed by a bug, or for lack of memory."""
         with self._lock:
             if len(self._attempts) >= KAFKA_BAD_RECORDS_MAX:
                 self._attempts.clear()

@@ -16,9 +16,9 @@ log = structlog.get_logger("penstock.log")
 
 
 class ReaderThreads:
-    """Do work of any thread, LOG_READERS pieces at a time.
+    """Run functions in LOG_READERS threads. Any thread may call.
 
-    A thread that was replaced does the rest of its work when its call returns, and then ends.
+    When the call of a replaced thread returns, the thread completes its function and ends.
     """
 
     def __init__(self, location: str) -> None:
@@ -30,7 +30,7 @@ class ReaderThreads:
         self._closed = False
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Run `work` in one of the threads, unless they were closed."""
+        """Run `work` in one of the threads; do nothing after `close`."""
         with self._lock:
             if self._closed:
                 return
@@ -50,11 +50,11 @@ class ReaderThreads:
                 return
             try:
                 work()
-            except Exception:  # other work waits
+            except Exception:  # the thread must continue
                 log.exception("kafka thread failed", log=self._location, thread="reader")
 
     def replace(self, hanging: Collection[threading.Thread]) -> None:
-        """Replace those threads that are among the hanging ones."""
+        """Replace the threads of this object that are in `hanging`."""
         reason = f"librdkafka has not returned for {KAFKA_HANG_SECONDS_MAX:g} seconds"
         with self._lock:
             self._hanging = [each for each in self._hanging if each.is_alive()]
@@ -79,7 +79,7 @@ class ReaderThreads:
         return f"{count} threads hang in librdkafka; restart the node"
 
     def close(self, seconds_max: float) -> None:
-        """End the threads after what they do now, and wait for them for a while."""
+        """End the threads after their current functions; wait for them up to `seconds_max`."""
         with self._lock:
             self._closed = True
             threads = self._threads.copy()

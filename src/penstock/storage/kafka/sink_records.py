@@ -1,9 +1,9 @@
-"""Decides which record of a sink's writer is its state.
+"""Selects the record that is the state of a sink's writer.
 
 Each process has a record of its own for each writer that it has published for, so that no process
-overwrites the record of another one, not even late. A record has a turn, one more than that of the
-state that its process knew. The highest turn is the state. If two processes stored the same turn,
-the first of the two records counts, and the other process gives up.
+overwrites the record of another one, even if it writes late. A record has a turn, one more than
+that of the state that the process has read. The record with the highest turn is the state. If two
+processes stored the same turn, the first of the two records counts, and the other process gives up.
 """
 
 import msgspec
@@ -38,7 +38,7 @@ class SinkRecords:
         records = self._found.setdefault(writer, {})
         known, known_place = records.get(process, (None, 0))
         if known is not None and known.turn > state.turn:
-            return None  # a reader that lags
+            return None  # an older record, from a reader that lags
         records[process] = (state, known_place if place is None else place)
         return True
 
@@ -53,7 +53,7 @@ class SinkRecords:
         return [state for state, _ in sorted(records, key=lambda each: (each[0].turn, -each[1]))]
 
     def processes(self, writer: str) -> list[tuple[str, int]]:
-        """Return processes with a record of a writer, and their nodes; that of the state last."""
+        """Return processes with a record of a writer, and their nodes; the last has the state."""
         return [(each.process, each.node) for each in self._ordered(writer)]
 
     def all(self) -> dict[str, SinkWriter]:

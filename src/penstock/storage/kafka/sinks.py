@@ -2,8 +2,8 @@
 
 A writer is published by one process at a time. A state is stored with a turn, and the order of the
 state topic decides between two nodes. Rows of an epoch are appended only by the process whose state
-has begun the epoch. A process that takes an epoch over fences the others first: their transactions
-are committed or aborted then, so that the rows in the log can be counted.
+has begun the epoch. A process that takes an epoch over first fences the producers of the others:
+their transactions end, so that the rows in the log can be counted.
 """
 
 import time
@@ -37,7 +37,7 @@ log = structlog.get_logger("penstock.log")
 
 _RETRY_SECONDS: Final = 0.02
 _ANSWER_SECONDS: Final = 0.5
-"""Longest time in a call of librdkafka."""
+"""Time limit of a call of librdkafka."""
 
 
 class KafkaSinks:
@@ -76,7 +76,7 @@ class KafkaSinks:
         return self._state.sinks()
 
     def store(self, writer: str, state: SinkWriter, *, after: SinkWriter | None) -> SinkWriter:
-        """See ports.SinkStore: all records before the own one are read before this returns."""
+        """See ports.SinkStore. Reads the state topic up to the new record before it returns."""
         stored = self._next(state, after)
         place = self._state.put(self._key(writer), msgspec.json.encode(stored))
         deadline = time.monotonic() + KAFKA_READ_SECONDS_MAX
@@ -90,7 +90,7 @@ class KafkaSinks:
         if found != stored:
             raise SinkElsewhere(writer, -1 if found is None else found.node)
         for process, node in self._state.sink_processes(writer):
-            if node == self._node and process != self._process:  # it has ended
+            if node == self._node and process != self._process:  # an earlier process of this node
                 self._state.send(f"{SINK}{writer}/{process}", None)
         return stored
 
@@ -99,7 +99,7 @@ class KafkaSinks:
     ) -> None:
         """See ports.SinkStore: rows and state are in the same transaction."""
         if not isinstance(rows, PreparedRowGroup):
-            raise TypeError("rows that another storage has prepared")
+            raise TypeError("the rows were prepared for another storage")
         rows.state = {self._key(writer): msgspec.json.encode(self._next(state, after))}
 
     def _next(self, state: SinkWriter, after: SinkWriter | None) -> SinkWriter:
@@ -145,9 +145,9 @@ class KafkaSinks:
                 self._fence(node)
 
     def _may_write(self, node: int, process: str) -> bool:
-        """Return whether a process may still write, unless it is fenced.
+        """Return whether a process of another node may still write if it is not fenced.
 
-        Another process of a node fences the earlier ones before it is named as the writer.
+        A new process of a node fences the earlier ones before the state topic names it as owner.
         """
         if node == self._node:
             return False
@@ -157,7 +157,7 @@ class KafkaSinks:
     def _fence(self, node: int) -> None:
         """Fence the producer of a node; raise OSError.
 
-        A process that still runs makes a new one. Before that, all that it has appended fails.
+        If the node still runs, it makes a new producer; its appends fail until then.
         """
         log.warning("node fenced by a sink", log=self._connection.options.location, node=node)
         producers = [self._connection.transactional(KAFKA_RECORD_BYTES_MIN, node=node)]
@@ -181,7 +181,7 @@ class KafkaSinks:
     def scan(
         self, partition: int, start: int, *, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
-        """See ports.SinkStore: also messages that this node has not delivered yet."""
+        """See ports.SinkStore. Includes messages that this node has not delivered yet."""
         own = self._partition(partition)
         own.load_bounds()
         end = own.bounds.end

@@ -84,8 +84,8 @@ SESSION: Final = "session/"
 SINK: Final = "sink/"
 STORED: Final = "stored/"
 TOPIC: Final = "topic/"
-_BY_ITSELF: Final = (FOLLOWED, GROUP, NUMBERS, SERVICE, SESSION, STORED)
-"""Records that are never part of a transaction: what Kafka has of them counts."""
+_OUTSIDE_TRANSACTIONS: Final = (FOLLOWED, GROUP, NUMBERS, SERVICE, SESSION, STORED)
+"""Prefixes of keys that are never written in a transaction: uncommitted reads are valid."""
 CLIENT_ID_BYTES: Final = 16
 """Size of a Rheos client id."""
 
@@ -228,10 +228,10 @@ class StateTopic:
                 cursor.place = max(cursor.place, end)
 
     def refresh_all(self) -> None:
-        """As `refresh`, and read what an open transaction hides, if it was written by itself."""
+        """As `refresh`; also read records outside transactions that an open transaction hides."""
         self.refresh()
         for key, (value, place) in self._hidden().items():
-            if key.startswith(_BY_ITSELF):
+            if key.startswith(_OUTSIDE_TRANSACTIONS):
                 self.apply({key: value}, place=place)
 
     def unsettled(self) -> dict[str, bytes | None]:
@@ -390,7 +390,7 @@ class StateTopic:
             return self._sinks.all()
 
     def sink_processes(self, writer: str) -> list[tuple[str, int]]:
-        """Return processes with a record of a writer, and their nodes; that of the state last."""
+        """Return processes with a record of a writer, and their nodes; the last has the state."""
         with self._lock:
             return self._sinks.processes(writer)
 
@@ -435,7 +435,7 @@ class StateTopic:
         return {name: each for name, each in decoded.items() if each is not None}
 
     def put(self, key: str, value: bytes | None) -> int:
-        """Write a value by itself; it is in Kafka when this returns. Raise OSError.
+        """Write a value outside transactions; it is in Kafka when this returns. Raise OSError.
 
         Return its place.
         """

@@ -20,7 +20,7 @@ _Key = tuple[int, int, int]
 class ActiveRows:
     """Sections of the active segment, and of closed ones without a row index. Any thread may call.
 
-    Sections are refused when they have `bytes_max` together.
+    Further sections are refused when all together would exceed `bytes_max`.
     """
 
     def __init__(self, *, bytes_max: int = 0) -> None:
@@ -60,7 +60,7 @@ class ActiveRows:
             self._refused.discard(segment)
 
     def refuse(self, segment: int) -> None:
-        """Drop the sections of a segment, and take no more of them: one is wrong."""
+        """Drop the sections of a segment of which one is wrong, and refuse further ones."""
         if segment in self._sections:
             self.drop(segment)
             with self._lock:

@@ -245,9 +245,9 @@ class RowGroupReader:
         self._post(lambda: then(result))
 
     def _failed(self, offset: int, end: int, error: Exception) -> LogError:
-        """Return the error of a read that failed by a bug, or because the machine has no room.
+        """Return the error of a read that failed by a bug, or for lack of memory.
 
-        Without memory, callers try again. Otherwise one row group is passed over.
+        Without memory, callers try again. Otherwise they skip one row group.
         """
         if isinstance(error, MemoryError):
             return OffsetPastEnd(offset, offset)

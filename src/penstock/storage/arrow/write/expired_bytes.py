@@ -1,4 +1,4 @@
-"""Measures the expired messages of topics that still take space, because segments go as a whole."""
+"""Measures the expired messages that still take space: only whole segments are removed."""
 
 from array import array
 from bisect import bisect_left
@@ -18,9 +18,9 @@ __all__ = ["ExpiredBytes"]
 log = structlog.get_logger("penstock.log")
 
 _LOG_PART: Final = 0.5
-"""The part of the log's bytes from which expired messages are a problem."""
-_SEGMENTS: Final = 2
-"""As many segments always stay, so fewer bytes are no problem."""
+"""Expired messages are reported above this part of the bytes of the log."""
+_SEGMENTS_KEPT: Final = 2
+"""Expired messages are not reported up to the size of this many segments, which always stay."""
 _TOPICS_NAMED: Final = 4
 
 
@@ -28,17 +28,17 @@ class ExpiredBytes:
     """The bytes of expired messages on the disk, by the number of the rule that expired them."""
 
     def __init__(self, catalog: Catalog, sizes: RuleSizes, *, segment_bytes_max: int) -> None:
-        """Let only the thread that calls `measure` use `sizes`."""
+        """`sizes` must be used only by the thread that calls `measure`."""
         self._catalog = catalog
         self._sizes = sizes
-        self._bytes_min = _SEGMENTS * segment_bytes_max
+        self._bytes_min = _SEGMENTS_KEPT * segment_bytes_max
         self._last: dict[int, tuple[RuleHorizon, array[int]]] = {}
         self._is_much = False
         self.by_rule: Mapping[int, int] = {}
-        """Replaced as a whole."""
+        """Each measurement replaces the mapping; none changes it."""
 
     def measure(self, rules: Mapping[int, RuleHorizon]) -> None:
-        """Measure the bytes that rules have expired; log if they begin to be many.
+        """Measure the bytes that rules have expired; log when they exceed the limits.
 
         Raise OSError.
         """

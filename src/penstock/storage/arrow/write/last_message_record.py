@@ -25,10 +25,10 @@ class _Stopped(Exception):
 
 
 class LastMessageRecord:
-    """The record of a log.
+    """Updates the record of a log.
 
-    It is written anew when the closed segments behind it have `growth` times its bytes, so that
-    writing it costs little. The thread works for a `share` of its time.
+    The record is written anew when the closed segments behind it have `growth` times its bytes, so
+    that writing costs little. The thread works for a `share` of the time, and sleeps otherwise.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class LastMessageRecord:
         self._growth = growth
         self._share = share
         self._stopping = threading.Event()
-        self._woke = 0.0
+        self._working_since = 0.0
         self._end = -1  # of the record that was written or found last
         self._size = 0
 
     def stop(self) -> None:
-        """Give up the update that is running. Any thread may call."""
+        """Cancel the running update. Any thread may call."""
         self._stopping.set()
 
     def update(self, closed: Sequence[Segment]) -> None:
@@ -59,7 +59,7 @@ class LastMessageRecord:
             return
         last, self._size = fitting_last_messages(self._files, self._catalog) or (None, 0)
         self._end = -1 if last is None else last.end
-        waiting = self._local([each for each in closed if each.end_offset > self._end])
+        waiting = self._after_remote([each for each in closed if each.end_offset > self._end])
         ends = [self._summary(segment) for segment in waiting]
         while ends and ends[-1] is None:  # the next start writes its index
             ends.pop()
@@ -81,7 +81,7 @@ class LastMessageRecord:
         self, last: LastMessages, segments: Sequence[Segment], summary: Summary
     ) -> LastMessages:
         """Return the record with the messages of some segments; raise _Stopped or OSError."""
-        self._woke = time.monotonic()
+        self._working_since = time.monotonic()
         for segment in segments:
             found = last_messages(
                 self._catalog,
@@ -100,8 +100,8 @@ class LastMessageRecord:
             self._rest()
         return last
 
-    def _local(self, segments: list[Segment]) -> list[Segment]:
-        """Return the segments behind the last one that is only in an object store."""
+    def _after_remote(self, segments: list[Segment]) -> list[Segment]:
+        """Return the segments after the last one that is only in an object store."""
         for place in range(len(segments), 0, -1):
             base_offset = segments[place - 1].base_offset
             if not segment_path(self._catalog.folder, base_offset).exists():
@@ -121,7 +121,7 @@ class LastMessageRecord:
 
     def _rest(self) -> None:
         """Sleep, so that the work since the last rest is a share of the time; raise _Stopped."""
-        taken = time.monotonic() - self._woke
+        taken = time.monotonic() - self._working_since
         if self._stopping.wait(taken * (1 / self._share - 1)):
             raise _Stopped
-        self._woke = time.monotonic()
+        self._working_since = time.monotonic()

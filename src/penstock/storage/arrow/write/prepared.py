@@ -67,7 +67,7 @@ def prepare(
 
 
 def _ends(rows: pa.RecordBatch) -> Sequence[int]:
-    """Return where the bytes of each row end, and 0 before: its topic, value, key and headers."""
+    """Return 0, then the end of each row's bytes: those of topic, value, key and headers."""
     topic, value, key, headers = rows.columns
     sizes = pc.add(_lengths(topic), _lengths(value))
     sizes = pc.add(sizes, pc.fill_null(_lengths(key), 0))

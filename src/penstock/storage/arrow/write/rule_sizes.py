@@ -17,14 +17,14 @@ _Wanted = Callable[[str], bool]
 
 
 class RuleSize(NamedTuple):
-    """Messages of a rule, and their bytes: a message takes its share of its row group."""
+    """Messages of a rule, and their bytes: each has an equal part of its row group's bytes."""
 
     rows: int
     size: int
 
 
 class RuleSizes:
-    """Sizes of the rules that `wanted` tells the topics of. One thread owns it.
+    """Sizes of rules; `wanted` has a test of topics for each rule. One thread uses it.
 
     `rest` is called before a row group is read; it may raise.
     """

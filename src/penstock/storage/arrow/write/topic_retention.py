@@ -209,7 +209,7 @@ class TopicExpiry:
     def _search(self) -> None:
         """Search for last messages, and measure expired ones, in a thread.
 
-        Do nothing if it runs, or if the last time took long.
+        Do nothing if such a thread runs, or if the last search took long.
         """
         if self._thread is not None or time.monotonic() < self._search_at:
             return
